@@ -1,0 +1,40 @@
+/* The agent's settings, from CIRRON_* and the launchers' variables (docs/settings.md). One table parses, checks and names them. */
+#ifndef CIRRON_ENV_H
+#define CIRRON_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum env_cpu_time { ENV_CPU_AUTO, ENV_CPU_ON, ENV_CPU_OFF };
+enum env_transport { ENV_TRANSPORT_AUTO, ENV_TRANSPORT_SOCKET };
+
+struct env {
+  bool enabled;       /* CIRRON_ENABLED */
+  bool autostart;     /* CIRRON_AUTOSTART: a private collectord where none is there */
+  bool workers;       /* CIRRON_WORKERS: fetch spans of DataLoader workers */
+  bool debug;         /* CIRRON_DEBUG: say on stderr what the agent decides */
+  char socket[108];   /* CIRRON_SOCKET, or empty */
+  unsigned ring_cells;   /* CIRRON_RING_BYTES / 64, a power of two */
+  unsigned module_depth; /* CIRRON_MODULE_DEPTH */
+  enum env_cpu_time cpu_time;
+  enum env_transport transport;
+};
+
+/* Reads the settings. A bad value: one line on stderr that names it and what is allowed, and the default holds. Called once an
+ * interpreter is found, so that other programs print nothing. No allocation. */
+void env_read(struct env *out);
+
+/* RANK, LOCAL_RANK, WORLD_SIZE, else SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS; -1 where not set. Read when training starts. */
+struct env_ranks {
+  int rank, local_rank, world_size;
+};
+struct env_ranks env_ranks(void);
+
+/* CIRRON_RUN_ID, else TORCHELASTIC_RUN_ID, else SLURM_JOB_ID, else "". */
+const char *env_run_id(void);
+
+/* For CIRRON_DEBUG: one line, prefixed "cirron: ", by one write(2) to descriptor 2. Safe anywhere. */
+void env_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

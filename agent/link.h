@@ -1,0 +1,31 @@
+/* The agent's side of the control connection: find a collector, say Hello, hand over the rings, notice when it is gone.
+ *
+ * Nothing here waits: connect to a Unix socket is immediate, sends are non-blocking, and what did not work is tried again by a
+ * later tick. The descriptor is checked to be still ours (device and inode) before each use, because scripts close descriptors
+ * that are not theirs; it is then forgotten, not closed.
+ */
+#ifndef CIRRON_LINK_H
+#define CIRRON_LINK_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC time from which link_tick has work to do; compared on the hot path. */
+extern _Atomic uint64_t link_due_ns;
+
+/* Connects if there is no connection, attaches rings that are not attached, looks whether the collector hung up. At once for
+ * a new session or ring (link_due_ns = 0), else every 100 ms; after a failure with growing pauses, 5 s at most. One thread at a
+ * time does it, others return. Keeps errno. */
+void link_tick(uint64_t now_ns);
+
+/* Goodbye, after the last record. If no collector was reached yet, or a private one is just starting, tries for at most
+ * `patience_ns` (the only wait there is: at the end of the program). */
+void link_goodbye(uint64_t patience_ns);
+
+/* In the child of a fork: forgets the parent's connection and closes our copy of the descriptor. */
+void link_forget(void);
+
+/* For tests and diagnosis: is a collector connected? */
+int link_connected(void);
+
+#endif

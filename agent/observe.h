@@ -1,0 +1,46 @@
+/* Observing chosen Python functions: one table of probes, set when the module that defines the function has run.
+ *
+ * How a function is observed depends on the interpreter's version (docs/architecture.md); the probe does not see the difference.
+ * Code that is in no table runs untouched. All of this runs with the GIL held, on the thread that makes the call.
+ */
+#ifndef CIRRON_OBSERVE_H
+#define CIRRON_OBSERVE_H
+
+#include "py.h"
+
+struct observe_call {
+  PyObject *const *args; /* as passed by position, self first; borrowed, good until the call returns */
+  size_t nargs;
+  PyObject *kwnames; /* names of the arguments after those, or NULL */
+  void *state[6];    /* the probe's own; zero at enter, as enter left it at leave */
+};
+
+struct probe {
+  const char *module;   /* "torch.optim.optimizer" */
+  const char *qualname; /* "Optimizer.__init__" */
+  bool direct;          /* called by name from Python code, not through a type's slot: needs more on 3.11 */
+  /* Before the call. False: leave is not wanted. Must not raise, and must not leave an exception set. */
+  bool (*enter)(struct observe_call *call);
+  /* After the call: its result (borrowed), or NULL with the exception set, which must stay as it is. */
+  void (*leave)(struct observe_call *call, PyObject *result);
+  /* With a class as owner in qualname: also observe overrides in subclasses? No: only this very function object. */
+};
+
+/* Adds probes. Called before the interpreter is attached (init.c); the table must live for ever. */
+void observe_add(const struct probe *probes, size_t n);
+
+/* Observes one function object now, for those that come into being at run time (an optimizer's step). Needs `function` to be a
+ * plain Python function. Returns 0, -EALREADY if it is observed already, -ENOTSUP if it is no plain function or its layout is
+ * not known. */
+int observe_function(PyObject *function, const struct probe *probe);
+
+/* Argument `position` of the call, or the keyword argument `name` (interned; may be NULL), or NULL. Borrowed. */
+PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject *name);
+
+/* The module of this name has run: resolve the table's entries in it. For attach.c. */
+void observe_module_ready(const char *module_name);
+
+/* Is a code object's file that of a module in the table? Returns the module's name or NULL. For attach.c. */
+const char *observe_wanted_module(const char *file_name);
+
+#endif

@@ -1,0 +1,78 @@
+/* Open spans of a thread, and their way into its ring.
+ *
+ * Each thread has a stack of at most SCOPE_MAX_DEPTH open spans. Automatic spans (epoch, step, forward, ...) and those made by
+ * hand are in the same stack, so each lies where a reader expects it. No lock, no allocation, no system call once the thread
+ * has its ring. All functions belong to the calling thread.
+ */
+#ifndef CIRRON_SCOPE_H
+#define CIRRON_SCOPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/ring_abi.h"
+
+#define SCOPE_MAX_DEPTH 64 /* the root counts: 63 spans below it */
+
+struct span {
+  uint64_t id, parent, start_ns;
+  int64_t index;
+  int64_t cpu_ns;    /* thread CPU time at its begin, or SPAN_NO_TIME */
+  uint32_t name, module;
+  uint8_t kind, flags;
+  bool has_children; /* something was recorded or is open with this span as parent */
+  int slot;          /* in the ring's open table, or -1 */
+  const char *attrs; /* JSON text written with the end record, or NULL; owned by whoever set it */
+  uint32_t attrs_len;
+  void *owner;       /* for loop.c and module.c: what this span stands for */
+};
+
+struct scope; /* a thread's stack */
+
+/* The calling thread's stack, made with its ring (and the session) at the first call. NULL: tracing is off here. */
+struct scope *scope_get(void);
+/* The same, but NULL where there is none yet. */
+struct scope *scope_peek(void);
+
+/* Opens a span under the innermost open one. NULL: too deep, counted. The pointer is good until the span is closed or cancelled. */
+struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns);
+
+/* Closes a span, and before it everything that is open above it (with the same end). */
+void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
+
+/* Takes an open span back as if it had never been: what is open above it, and its children, become its parent's. */
+void scope_dissolve(struct scope *scope, struct span *span);
+
+/* The span's direct children that began at or after since_ns become children of `parent`. */
+void scope_move(struct scope *scope, struct span *span, uint64_t since_ns, uint64_t parent);
+
+/* Innermost open span, or NULL at the root. span_below: the one under it. */
+struct span *scope_top(struct scope *scope);
+struct span *scope_below(struct scope *scope, struct span *span);
+/* Innermost open span of this kind, or NULL. */
+struct span *scope_find(struct scope *scope, enum span_kind kind);
+bool scope_holds(struct scope *scope, const struct span *span, uint64_t id); /* is the span of this id still open, at this place? */
+unsigned scope_depth(const struct scope *scope);
+
+/* After changes of kind, name, flags or parent of an open span: shows them in the open table. */
+void scope_refresh(struct scope *scope, const struct span *span);
+
+struct scope_value {
+  enum mark_type type;
+  double f;
+  int64_t i;
+  const char *text;
+  size_t text_len;
+};
+/* A mark on the innermost open span, or the root. attrs: JSON or NULL. */
+void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs, size_t len);
+
+void scope_refused_mark(void); /* a value that cannot be kept: counted */
+
+/* Ends the calling thread's stack: closes all with SPAN_CUT. */
+void scope_end_thread(void);
+/* In the child of a fork: the stacks of the parent are gone. */
+void scope_forget(void);
+
+#endif

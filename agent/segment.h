@@ -1,0 +1,25 @@
+/* The segment of this process (proto/ring_abi.h): counters, and names that are given an id once.
+ *
+ * Thread-safe; a spinlock that is only held for a copy protects the table of names.
+ */
+#ifndef CIRRON_SEGMENT_H
+#define CIRRON_SEGMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/ring_abi.h"
+
+/* Makes the segment of a new session, or replaces that of the parent process after a fork (which is unmapped, not written).
+ * Returns 0 or a negative errno; where memfd_create is refused the segment is private memory and segment_fd is -1. */
+int segment_open(uint64_t session);
+
+/* The id of a name; the same id for the same bytes. Longer ones than NAME_MAX_BYTES are cut at a character boundary. 0 when there
+ * is no segment or no room (counted). */
+uint32_t segment_name(const char *text, size_t len);
+
+struct ring_segment *segment_get(void); /* NULL before segment_open */
+int segment_fd(void);                   /* to pass on; -1 where it is no longer ours */
+unsigned segment_generation(void);      /* changes with each segment_open: caches of ids start anew */
+
+#endif

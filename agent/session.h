@@ -1,0 +1,47 @@
+/* The session of this process: made at the first span, closed at the end, made anew in the child of a fork.
+ *
+ * A process that never has a span has no session: no memory, file, socket or descriptor.
+ */
+#ifndef CIRRON_SESSION_H
+#define CIRRON_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "env.h"
+#include "ring_writer.h"
+
+struct session {
+  uint64_t prefix;
+  uint64_t start_ns;           /* when the agent was loaded: begin of the root span */
+  uint64_t anchor_monotonic_ns, anchor_realtime_ns;
+  uint32_t root_name;          /* cirron.session */
+};
+
+extern struct env session_env; /* the settings; read once an interpreter is attached */
+
+/* Makes the session if there is none. False: off (disabled, after close, or it could not be made). */
+bool session_ensure(void);
+const struct session *session_get(void); /* NULL where there is none */
+
+/* A ring for the calling thread: a free one of a thread that ended, else a new one. NULL: none can be made (counted). */
+struct ring *session_ring_take(void);
+void session_ring_give(struct ring *ring); /* its thread ends; what is in it stays */
+
+/* All rings, for link.c: first ring, then ring->next. Only ever grows; safe to walk at any time. */
+struct ring *session_rings(void);
+
+uint64_t session_next_id(void); /* for spans and marks, in order */
+uint64_t session_clock(void);   /* CLOCK_MONOTONIC, nanoseconds */
+
+/* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
+void session_close(void);
+
+/* In the child of a fork: nothing of the parent's session is left, none is made yet. */
+void session_forget(void);
+
+/* The automatic probes off for the rest of this process (a DataLoader's worker); spans made by hand go on. */
+void session_set_worker(void);
+bool session_is_worker(void);
+
+#endif

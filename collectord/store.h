@@ -1,0 +1,121 @@
+/* The store: one SQLite file behind one interface. Only the thread of the event loop calls it.
+ *
+ * Writes belong to a transaction: the first write after store_commit opens it. Functions return 0 or a negative errno;
+ * -ENOSPC when the disk is full, -EROFS, -EIO. After an error inside a transaction the caller must call store_rollback and
+ * may try everything again later.
+ */
+#ifndef CIRRON_STORE_H
+#define CIRRON_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/block.h"
+
+struct store;
+
+/* Opens or makes the store at `path` (its folder must exist), takes its lock (PATH.lock, flock) and sets WAL mode. Sessions that
+ * an earlier collector left in state running stay so, for the session code to find (store_sessions_running).
+ * Refuses, with one line in `why` that says what to do: another collector holds the lock (-EWOULDBLOCK), not a database (-EBADMSG),
+ * a database that is not ours (-EMEDIUMTYPE), written by a newer schema (-EPROTONOSUPPORT), not writable or no such folder
+ * (the errno). */
+int store_open(const char *path, struct store **out, char *why, size_t why_len);
+void store_close(struct store *store); /* commits nothing; accepts NULL */
+
+int store_commit(struct store *store);
+void store_rollback(struct store *store);
+bool store_dirty(const struct store *store); /* is a transaction open? */
+
+/* The row of `text` in names, made where it is missing. Bytes that are not UTF-8 are replaced by U+FFFD; zero bytes are kept.
+ * A name made in a transaction that is rolled back is forgotten: do not keep ids over store_rollback (store_generation changes). */
+int store_name(struct store *store, const char *text, size_t len, uint32_t *out);
+unsigned store_generation(const struct store *store);
+
+struct session_row {
+  uint64_t prefix;
+  int64_t pid, ppid, uid;
+  int64_t rank, local_rank, world_size; /* -1: NULL */
+  const char *host, *exe, *argv_json, *cwd, *python_version, *run_id, *agent_version, *attrs_json; /* NULL allowed, UTF-8 */
+  int64_t start_ns;
+};
+
+struct session_state {
+  const char *state;        /* SESSION_... */
+  int64_t end_ns;           /* 0: NULL */
+  int64_t last_ns;          /* 0: NULL */
+  int exit_code;            /* -1: NULL */
+  int exit_signal;          /* 0: NULL */
+  int64_t spans, marks, emitted_spans, emitted_marks;
+  const char *dropped_json; /* a JSON object */
+  int64_t dropped_total, overhead_ns;
+};
+
+int store_session_add(struct store *store, const struct session_row *row, int64_t *sid);
+int store_session_update(struct store *store, int64_t sid, const struct session_state *state);
+/* The session of this prefix, whatever its state: 0 and *sid, or -ENOENT. */
+int store_session_find(struct store *store, uint64_t prefix, int64_t *sid);
+
+/* For sessions left in state running by a collector that died. Calls back with sid and what is needed to see whether the process
+ * still lives. Stops and returns the callback's value if that is not 0. */
+struct running_session {
+  int64_t sid;
+  uint64_t prefix;
+  int64_t pid, start_ns, last_ns;
+};
+int store_sessions_running(struct store *store, int (*each)(const struct running_session *row, void *arg), void *arg);
+
+/* A session's block. *block is 0 for a new one and is set; otherwise the block is replaced. */
+int store_block_put(struct store *store, int64_t sid, const struct span_row *rows, size_t n, bool sealed, int64_t *block);
+/* The session's last block that is not sealed, decoded into *out (block_fini), and its id; -ENOENT if there is none. */
+int store_block_unsealed(struct store *store, int64_t sid, struct block *out, int64_t *block);
+int store_block_delete(struct store *store, int64_t block);
+
+/* Replaces the session's rows of open_spans. end_ns of the rows is not looked at. */
+int store_open_spans(struct store *store, int64_t sid, const struct span_row *rows, size_t n);
+int store_move(struct store *store, int64_t sid, uint64_t span, int64_t since_ns, uint64_t parent);
+int store_ring_tail(struct store *store, int64_t sid, uint32_t ring_no, uint64_t tail);
+int store_ring_tail_get(struct store *store, int64_t sid, uint32_t ring_no, uint64_t *tail); /* 0 where there is none */
+
+struct mark_row {
+  uint64_t id, span;
+  uint32_t name;
+  int64_t ts_ns;
+  bool summary;
+  uint8_t type; /* enum mark_type */
+  double f;
+  int64_t i;
+  const char *text; /* MARK_STRING, UTF-8 or not */
+  size_t text_len;
+  const char *attrs; /* JSON or NULL */
+  size_t attrs_len;
+};
+int store_mark(struct store *store, int64_t sid, const struct mark_row *row);
+
+struct step_row {
+  uint64_t span, parent, epoch; /* epoch 0: none */
+  int64_t index, start_ns, end_ns, cpu_ns, gpu_ns;
+  int64_t phase_ns[4];  /* data_load, forward, backward, optimizer */
+  int64_t phase_count[4];
+  int64_t rank;
+  uint32_t tid;
+  bool error;
+};
+int store_step(struct store *store, int64_t sid, const struct step_row *row);
+
+/* kind is SPAN_EPOCH or SPAN_EVAL; end_ns 0: unfinished. Replaces an earlier row of the same span. */
+int store_epoch(struct store *store, int64_t sid, const struct span_row *row, int64_t rank);
+int store_epoch_delete(struct store *store, int64_t sid, uint64_t span);
+
+struct rollup_row {
+  uint64_t epoch;
+  uint32_t name;
+  uint8_t kind;
+  int64_t count, errors, total_ns, self_ns, min_ns, max_ns;
+  const uint32_t *histogram; /* HISTOGRAM_BINS counts (proto/store_abi.h) */
+};
+int store_rollup(struct store *store, int64_t sid, const struct rollup_row *row); /* replaces */
+/* Reads back the roll-ups of a session, for a collector that takes it over from one that died. */
+int store_rollups_read(struct store *store, int64_t sid, int (*each)(const struct rollup_row *row, void *arg), void *arg);
+
+#endif
