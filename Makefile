@@ -1,8 +1,20 @@
-# cirron: `make` builds into build/, `make check` builds and runs the tests, `make demo` shows it on a real training.
+# cirron, the flight recorder for training runs. Everything goes through this file:
+#
+#   make          builds the agent, collectord and cirron-query into build/
+#   make demo     installs what is missing, trains a small network under the agent and prints the report
+#   make check    installs what is missing, builds, runs every test; the last line sums them up
+#   make unit     builds the unit tests (run them with tests/run_unit.sh)
+#   make e2e-X    runs one suite: tests/e2e/X/run.sh
+#   make lint, format, bench, judge, install, clean
+#
 # V=1 shows the commands. SAN=1 builds everything with ASan and UBSan into build/san.
 
 CC ?= cc
 SAN ?=
+DESTDIR ?=
+PREFIX ?= /usr/local
+# The programs and known results that `make judge` compares with; they lie beside the repository, not in it.
+JUDGE ?= ../shared/cases/judge.py
 B := $(if $(SAN),build/san,build)
 Q := $(if $(V),,@)
 VERSION := 0.1.0
@@ -76,9 +88,53 @@ $(B)/unit/%: tests/unit/%.c $$(patsubst %.c,$(B)/%.o,$$(call unit-links,tests/un
 	@mkdir -p $(@D); echo "  UNIT  $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) $(CF_D) $(CF_Q) -o $@ $< $(filter %.o,$^) $$(pkg-config --libs cmocka) $(LD_D) $(LD_Q)
 
+# Set-up: quick when nothing is missing. What it installs is found by pkg-config when make reads this file, so the targets that
+# set up run make again for the rest.
+AGAIN := $(MAKE) --no-print-directory
+setup-build:
+	$(Q)tests/setup/packages.sh build
+setup: setup-build
+	$(Q)tests/setup/packages.sh check
+	$(Q)tests/setup/venv.sh
+
+check: setup
+	+$(Q)MAKE="$(MAKE)" tests/run_check.sh
+demo: setup-build
+	$(Q)tests/setup/venv.sh
+	+$(Q)$(AGAIN) all
+	$(Q)B=$(B) tests/demo/run.sh
+bench: setup
+	+$(Q)$(AGAIN) all $(B)/span_cost
+	$(Q)B=$(B) tests/bench/run.sh
+lint: $(B)/gen/proto/cirron.pb-c.h
+	$(Q)CF="$(CSTD) -D_GNU_SOURCE -DCIRRON_VERSION=\"0\" -I. -I$(B)/gen $(CF_D) $(CF_Q)" tests/run_lint.sh
+format:
+	$(Q)clang-format -i $(SOURCES)
+e2e-%: all
+	$(Q)B=$(B) tests/run_e2e.sh $*
+judge: all
+	$(Q)if [ -f "$(JUDGE)" ]; then python3 "$(JUDGE)" --agent $(B)/libcirron_agent.so --collectord $(B)/collectord \
+	  --query $(B)/cirron-query --python $(CURDIR)/.venv/bin/python $(JUDGE_ARGS); \
+	else echo "make judge: $(JUDGE) is not there, nothing judged"; fi
+
+SOURCES = $(wildcard agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
+
+# The cost of a span in C, with the agent's own files and a consumer in the same process.
+BENCH_O := $(filter-out $(B)/agent/init.o $(B)/agent/attach.o $(B)/agent/observe%.o $(B)/agent/module%.o $(B)/agent/torch%.o \
+  $(B)/agent/py%.o $(B)/agent/loop.o,$(AGENT_O))
+$(B)/span_cost: tests/bench/span_cost.c $(BENCH_O)
+	@mkdir -p $(@D); echo "  BENCH $@"
+	$(Q)$(CC) $(BASE) -o $@ $^ -lpthread
+
+install: all
+	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
+	install -m 755 $(B)/libcirron_agent.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
+	install -m 755 $(B)/collectord $(B)/cirron-query "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md "$(DESTDIR)$(PREFIX)/share/doc/cirron/"
+
 clean:
 	rm -rf build
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all unit clean
+-include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
+.PHONY: all unit setup-build setup check demo bench lint format judge install clean
 .DELETE_ON_ERROR:
