@@ -55,6 +55,9 @@ int store_session_add(struct store *store, const struct session_row *row, int64_
 int store_session_update(struct store *store, int64_t sid, const struct session_state *state);
 /* The session of this prefix, whatever its state: 0 and *sid, or -ENOENT. */
 int store_session_find(struct store *store, uint64_t prefix, int64_t *sid);
+/* What is stored of a session's state, for a collector that takes it over from one that died: 0, or -ENOENT. The texts in *out are
+ * good until the next call. */
+int store_session_read(struct store *store, int64_t sid, struct session_state *out);
 
 /* For sessions left in state running by a collector that died. Calls back with sid and what is needed to see whether the process
  * still lives. Stops and returns the callback's value if that is not 0. */
@@ -90,7 +93,7 @@ struct mark_row {
   const char *attrs; /* JSON or NULL */
   size_t attrs_len;
 };
-int store_mark(struct store *store, int64_t sid, const struct mark_row *row);
+int store_mark(struct store *store, int64_t sid, const struct mark_row *row); /* replaces an earlier mark of the same id */
 
 struct step_row {
   uint64_t span, parent, epoch; /* epoch 0: none */
@@ -101,7 +104,7 @@ struct step_row {
   uint32_t tid;
   bool error;
 };
-int store_step(struct store *store, int64_t sid, const struct step_row *row);
+int store_step(struct store *store, int64_t sid, const struct step_row *row); /* replaces an earlier row of the same span */
 
 /* kind is SPAN_EPOCH or SPAN_EVAL; end_ns 0: unfinished. Replaces an earlier row of the same span. */
 int store_epoch(struct store *store, int64_t sid, const struct span_row *row, int64_t rank);
