@@ -17,6 +17,37 @@ typedef ptrdiff_t Py_ssize_t;
 typedef PyObject *(*vectorcallfunc)(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
 
+typedef void (*py_eval_fn)(void); /* frame evaluation: its true type depends on the version (trigger_frame.c) */
+
+/* Structures of the stable interface, laid out as CPython has them. */
+struct py_method { /* PyMethodDef */
+  const char *name;
+  PyCFunction function; /* by PY_METH_FASTCALL: PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t nargs) */
+  int flags;
+  const char *doc;
+};
+#define PY_METH_FASTCALL 0x80
+
+struct py_slot { /* PyType_Slot */
+  int id;
+  void *value;
+};
+struct py_type_spec { /* PyType_Spec */
+  const char *name;
+  int basicsize, itemsize;
+  unsigned flags;
+  struct py_slot *slots;
+};
+
+struct py_allocator { /* PyMemAllocatorEx */
+  void *context;
+  void *(*malloc)(void *context, size_t size);
+  void *(*calloc)(void *context, size_t count, size_t size);
+  void *(*realloc)(void *context, void *block, size_t size);
+  void (*free)(void *context, void *block);
+};
+#define PY_MEM_RAW 0
+
 #define PY_VECTORCALL_ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 
 /* X(return type, name, arguments): must be there, or the interpreter is not supported. */
@@ -36,15 +67,48 @@ typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
   X(void, PyErr_Fetch, (PyObject **, PyObject **, PyObject **))                                                                 \
   X(void, PyErr_Restore, (PyObject *, PyObject *, PyObject *))                                                                  \
   X(int, PyErr_ExceptionMatches, (PyObject *))                                                                                  \
-  X(int, PySys_AddAuditHook, (int (*)(const char *, PyObject *, void *), void *))
+  X(int, PySys_AddAuditHook, (int (*)(const char *, PyObject *, void *), void *))                                               \
+  X(PyObject *, PyObject_GenericGetAttr, (PyObject *, PyObject *))                                                              \
+  X(PyObject *, PyObject_GetItem, (PyObject *, PyObject *))                                                                     \
+  X(int, PyObject_SetAttrString, (PyObject *, const char *, PyObject *))                                                        \
+  X(PyObject *, PyObject_CallMethod, (PyObject *, const char *, const char *, ...))                                             \
+  X(Py_ssize_t, PyTuple_Size, (PyObject *))                                                                                     \
+  X(PyObject *, PyTuple_GetItem, (PyObject *, Py_ssize_t))                                                                      \
+  X(PyObject *, PyDict_New, (void))                                                                                             \
+  X(int, PyUnicode_Compare, (PyObject *, PyObject *))                                                                           \
+  X(PyObject *, PyCFunction_NewEx, (struct py_method *, PyObject *, PyObject *))                                                \
+  X(PyObject *, PyCode_NewEmpty, (const char *, const char *, int))                                                             \
+  X(PyObject *, PyFunction_New, (PyObject *, PyObject *))                                                                       \
+  X(PyObject *, PyType_FromSpecWithBases, (struct py_type_spec *, PyObject *))                                                  \
+  X(PyObject *, PySys_GetObject, (const char *))                                                                                \
+  X(PyObject *, PyImport_GetModuleDict, (void))                                                                                 \
+  X(int, PyImport_AppendInittab, (const char *, PyObject *(*)(void)))                                                           \
+  X(void, PyMem_GetAllocator, (int, struct py_allocator *))                                                                     \
+  X(void, PyMem_SetAllocator, (int, struct py_allocator *))                                                                     \
+  X(void *, PyInterpreterState_Main, (void))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
-#define PY_OPTIONAL(X) X(int, PyFunction_SetVectorcall, (PyObject *, vectorcallfunc))
+#define PY_OPTIONAL(X)                                                                                                          \
+  X(void, PyFunction_SetVectorcall, (PyObject *, vectorcallfunc))                                                               \
+  X(vectorcallfunc, PyVectorcall_Function, (PyObject *))                                                                        \
+  X(PyObject *, _PyFunction_Vectorcall, (PyObject *, PyObject *const *, size_t, PyObject *))                                    \
+  X(void *, PyInterpreterState_Get, (void))                                                                                     \
+  X(void *, _PyInterpreterState_Get, (void))                                                                                    \
+  X(py_eval_fn, _PyInterpreterState_GetEvalFrameFunc, (void *))                                                                 \
+  X(void, _PyInterpreterState_SetEvalFrameFunc, (void *, py_eval_fn))                                                           \
+  X(PyObject *, _PyEval_EvalFrameDefault, (void))                                                                               \
+  X(PyObject *, PyUnstable_InterpreterFrame_GetCode, (void *))                                                                  \
+  X(void, PyMutex_Lock, (void *))                                                                                               \
+  X(void, PyMutex_Unlock, (void *))
 
 /* Data objects: X(name). PyExc_... are pointers to the object pointer. */
 #define PY_OBJECTS(X)                                                                                                           \
   X(PyFunction_Type)                                                                                                            \
-  X(PyExc_StopIteration)
+  X(PyExc_StopIteration)                                                                                                        \
+  X(PyType_Type)                                                                                                                \
+  X(PyStaticMethod_Type)                                                                                                        \
+  X(PyClassMethod_Type)                                                                                                         \
+  X(_Py_NoneStruct)
 
 struct py_api {
 #define X(ret, name, args) ret(*name) args;
@@ -56,9 +120,25 @@ struct py_api {
   /* Facts about this interpreter. */
   int version; /* 311 for 3.11 */
   bool free_threaded;
+  size_t header; /* bytes of PyObject's head: 16, free-threaded 32 */
 };
 
 extern struct py_api py;
+
+/* Fills `py` from the process (RTLD_DEFAULT) or a library. 0, or -ENOTSUP: no CPython, or none that we know; `py` is then not to
+ * be used. Needs no GIL and no initialised interpreter. */
+int py_find(void *library);
+
+/* The type of an object, borrowed. */
+static inline PyTypeObject *py_type(const PyObject *object) {
+  return *(PyTypeObject *const *)((const char *)object + py.header - sizeof(void *));
+}
+
+/* The same as sys.modules[name], or NULL; new reference, leaves no error behind. */
+PyObject *py_module(const char *name);
+
+/* Is this thread in the main interpreter? We act in no other. */
+bool py_in_main(void);
 
 /* Class name of `object` (no module, as type(object).__name__); good as long as the class lives. Never NULL, sets no error.
  * *key is a pair of pointers in one number that changes when the class or its name does: a key for caches. */

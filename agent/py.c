@@ -1,0 +1,124 @@
+/* Looking CPython up, and the few questions asked of its objects.
+ *
+ * Offsets used here are those of the object's and type's head, which are the same from 3.8 to 3.14 apart from the longer head of
+ * free-threaded builds; py_find compares them with a type whose contents are known before anything relies on them.
+ */
+#include "py.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "glibc.h"
+
+struct py_api py;
+
+#define PY_OLDEST 308
+#define PY_NEWEST 314
+
+/* Offset of tp_name in a type, after the variable-size head. */
+static size_t type_name_offset(void) {
+  return py.header + sizeof(Py_ssize_t);
+}
+
+static const char *type_name(const PyTypeObject *type) {
+  const char *name = *(const char *const *)((const char *)type + type_name_offset());
+  const char *dot = strrchr(name, '.');
+  return dot ? dot + 1 : name;
+}
+
+static int find_version(const char *text) {
+  char *rest;
+  long major = strtol(text, &rest, 10);
+  if (*rest != '.')
+    return 0;
+  long minor = strtol(rest + 1, NULL, 10);
+  return major == 3 && minor >= 0 && minor < 100 ? 300 + (int)minor : 0;
+}
+
+/* A build with another object head (trace-refs) is refused here. */
+static bool head_is_known(void) {
+  PyObject *function_type = py.PyFunction_Type;
+  return py_type(function_type) == py.PyType_Type && strcmp(type_name(py.PyFunction_Type), "function") == 0;
+}
+
+int py_find(void *library) {
+  py.Py_GetVersion = (const char *(*)(void))dlsym(library, "Py_GetVersion");
+  if (!py.Py_GetVersion)
+    return -ENOTSUP;
+  const char *version = py.Py_GetVersion();
+  py.version = find_version(version);
+  if (py.version < PY_OLDEST || py.version > PY_NEWEST)
+    return -ENOTSUP;
+  py.free_threaded = strstr(version, "free-threading") != NULL;
+  py.header = py.free_threaded ? 32 : 16;
+
+#define X(ret, name, args)                                                                                                     \
+  py.name = (ret(*) args)dlsym(library, #name);                                                                                \
+  if (!py.name)                                                                                                                \
+    return -ENOTSUP;
+  PY_REQUIRED(X)
+#undef X
+#define X(ret, name, args) py.name = (ret(*) args)dlsym(library, #name);
+  PY_OPTIONAL(X)
+#undef X
+#define X(name)                                                                                                                \
+  py.name = dlsym(library, #name);                                                                                             \
+  if (!py.name)                                                                                                                \
+    return -ENOTSUP;
+  PY_OBJECTS(X)
+#undef X
+  if (!py.PyInterpreterState_Get) /* 3.8 has it with an underscore */
+    py.PyInterpreterState_Get = py._PyInterpreterState_Get;
+  if (!py.PyInterpreterState_Get || !head_is_known())
+    return -ENOTSUP;
+  return 0;
+}
+
+bool py_in_main(void) {
+  return py.PyInterpreterState_Get() == py.PyInterpreterState_Main();
+}
+
+PyObject *py_module(const char *name) {
+  PyObject *modules = py.PyImport_GetModuleDict();
+  PyObject *key = py.PyUnicode_InternFromString(name);
+  PyObject *module = modules && key ? py.PyObject_GetItem(modules, key) : NULL;
+  if (key)
+    py.Py_DecRef(key);
+  if (!module)
+    py.PyErr_Clear();
+  return module;
+}
+
+const char *py_class_name(PyObject *object, uintptr_t *key) {
+  PyTypeObject *type = py_type(object);
+  const char *name = *(const char *const *)((const char *)type + type_name_offset());
+  if (key) /* an odd factor keeps all of the type's bits; a renamed class has another tp_name */
+    *key = (uintptr_t)type * 0x9e3779b97f4a7c15u + (uintptr_t)name;
+  return type_name(type);
+}
+
+int py_attr_true(PyObject *object, PyObject *name) {
+  PyObject *type = NULL, *value = NULL, *trace = NULL;
+  bool had_error = py.PyErr_Occurred() != NULL;
+  if (had_error)
+    py.PyErr_Fetch(&type, &value, &trace);
+  PyObject *attribute = py.PyObject_GetAttr(object, name);
+  int truth = attribute ? py.PyObject_IsTrue(attribute) : -1;
+  if (attribute)
+    py.Py_DecRef(attribute);
+  if (truth < 0)
+    py.PyErr_Clear();
+  if (had_error)
+    py.PyErr_Restore(type, value, trace);
+  return truth;
+}
+
+const char *py_exception_name(void) {
+  PyObject *type = py.PyErr_Occurred();
+  return type ? type_name((PyTypeObject *)type) : NULL;
+}
+
+bool py_exception_is_stop(void) {
+  return py.PyErr_Occurred() && py.PyErr_ExceptionMatches(*(PyObject **)py.PyExc_StopIteration);
+}
