@@ -21,8 +21,8 @@ VERSION := 0.1.0
 
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla -Werror
 CSTD := -std=gnu11
-OPT := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O2 -g)
 comma := ,
+OPT := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O2 -g)
 BASE := $(CSTD) $(OPT) $(WARN) -D_GNU_SOURCE -DCIRRON_VERSION='"$(VERSION)"' -I. -I$(B)/gen -MMD -MP
 
 LIBS_D := libevent_core libprotobuf-c sqlite3 libzstd
@@ -83,8 +83,8 @@ $(GEN_O): $(B)/gen/proto/cirron.pb-c.c
 UNIT := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
 unit: $(UNIT)
 .SECONDEXPANSION:
-unit-links = $(shell sed -n '1s;^// links:;;p' $(1))
-$(B)/unit/%: tests/unit/%.c $$(patsubst %.c,$(B)/%.o,$$(call unit-links,tests/unit/$$*.c)) $(GEN_O)
+unit-objects = $(patsubst %.c,$(B)/%.o,$(shell sed -n '1s;^// links:;;p' tests/unit/$(1).c)) # no % may stand in the rule itself
+$(B)/unit/%: tests/unit/%.c $$(call unit-objects,$$*) $(GEN_O)
 	@mkdir -p $(@D); echo "  UNIT  $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) $(CF_D) $(CF_Q) -o $@ $< $(filter %.o,$^) $$(pkg-config --libs cmocka) $(LD_D) $(LD_Q)
 
