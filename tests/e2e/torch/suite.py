@@ -1,0 +1,10 @@
+"""Everything of this folder in one run: suite.py [-k PATTERN] [-j N] [--keep DIR]."""
+import harness
+
+harness.Case.python = harness.TORCH_PYTHON
+
+import endings  # noqa: E402,F401
+import loops  # noqa: E402,F401
+import processes  # noqa: E402,F401
+
+harness.main()
