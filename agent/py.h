@@ -26,6 +26,9 @@ struct py_method { /* PyMethodDef */
   int flags;
   const char *doc;
 };
+#define PY_METH_VARARGS 0x1
+#define PY_METH_KEYWORDS 0x2
+#define PY_METH_NOARGS 0x4
 #define PY_METH_FASTCALL 0x80
 
 struct py_slot { /* PyType_Slot */
@@ -51,41 +54,91 @@ struct py_allocator { /* PyMemAllocatorEx */
 #define PY_VECTORCALL_ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 
 /* X(return type, name, arguments): must be there, or the interpreter is not supported. */
-#define PY_REQUIRED(X)                                                                                                          \
-  X(const char *, Py_GetVersion, (void))                                                                                        \
-  X(int, Py_IsInitialized, (void))                                                                                              \
-  X(void, Py_IncRef, (PyObject *))                                                                                              \
-  X(void, Py_DecRef, (PyObject *))                                                                                              \
-  X(int, PyGILState_Check, (void))                                                                                              \
-  X(PyObject *, PyObject_GetAttr, (PyObject *, PyObject *))                                                                     \
-  X(PyObject *, PyObject_GetAttrString, (PyObject *, const char *))                                                             \
-  X(int, PyObject_IsTrue, (PyObject *))                                                                                         \
-  X(PyObject *, PyUnicode_InternFromString, (const char *))                                                                     \
-  X(const char *, PyUnicode_AsUTF8AndSize, (PyObject *, Py_ssize_t *))                                                          \
-  X(PyObject *, PyErr_Occurred, (void))                                                                                         \
-  X(void, PyErr_Clear, (void))                                                                                                  \
-  X(void, PyErr_Fetch, (PyObject **, PyObject **, PyObject **))                                                                 \
-  X(void, PyErr_Restore, (PyObject *, PyObject *, PyObject *))                                                                  \
-  X(int, PyErr_ExceptionMatches, (PyObject *))                                                                                  \
-  X(int, PySys_AddAuditHook, (int (*)(const char *, PyObject *, void *), void *))                                               \
-  X(PyObject *, PyObject_GenericGetAttr, (PyObject *, PyObject *))                                                              \
-  X(PyObject *, PyObject_GetItem, (PyObject *, PyObject *))                                                                     \
-  X(int, PyObject_SetAttrString, (PyObject *, const char *, PyObject *))                                                        \
-  X(PyObject *, PyObject_CallMethod, (PyObject *, const char *, const char *, ...))                                             \
-  X(Py_ssize_t, PyTuple_Size, (PyObject *))                                                                                     \
-  X(PyObject *, PyTuple_GetItem, (PyObject *, Py_ssize_t))                                                                      \
-  X(PyObject *, PyDict_New, (void))                                                                                             \
-  X(int, PyUnicode_Compare, (PyObject *, PyObject *))                                                                           \
-  X(PyObject *, PyCFunction_NewEx, (struct py_method *, PyObject *, PyObject *))                                                \
-  X(PyObject *, PyCode_NewEmpty, (const char *, const char *, int))                                                             \
-  X(PyObject *, PyFunction_New, (PyObject *, PyObject *))                                                                       \
-  X(PyObject *, PyType_FromSpecWithBases, (struct py_type_spec *, PyObject *))                                                  \
-  X(PyObject *, PySys_GetObject, (const char *))                                                                                \
-  X(PyObject *, PyImport_GetModuleDict, (void))                                                                                 \
-  X(int, PyImport_AppendInittab, (const char *, PyObject *(*)(void)))                                                           \
-  X(void, PyMem_GetAllocator, (int, struct py_allocator *))                                                                     \
-  X(void, PyMem_SetAllocator, (int, struct py_allocator *))                                                                     \
-  X(void *, PyInterpreterState_Main, (void))
+#define PY_REQUIRED(X)                                                                                                         \
+  X(const char *, Py_GetVersion, (void))                                                                                       \
+  X(int, Py_IsInitialized, (void))                                                                                             \
+  X(void, Py_IncRef, (PyObject *))                                                                                             \
+  X(void, Py_DecRef, (PyObject *))                                                                                             \
+  X(int, PyGILState_Check, (void))                                                                                             \
+  X(PyObject *, PyObject_GetAttr, (PyObject *, PyObject *))                                                                    \
+  X(PyObject *, PyObject_GetAttrString, (PyObject *, const char *))                                                            \
+  X(int, PyObject_IsTrue, (PyObject *))                                                                                        \
+  X(PyObject *, PyUnicode_InternFromString, (const char *))                                                                    \
+  X(const char *, PyUnicode_AsUTF8AndSize, (PyObject *, Py_ssize_t *))                                                         \
+  X(PyObject *, PyErr_Occurred, (void))                                                                                        \
+  X(void, PyErr_Clear, (void))                                                                                                 \
+  X(void, PyErr_Fetch, (PyObject **, PyObject **, PyObject **))                                                                \
+  X(void, PyErr_Restore, (PyObject *, PyObject *, PyObject *))                                                                 \
+  X(int, PyErr_ExceptionMatches, (PyObject *))                                                                                 \
+  X(int, PySys_AddAuditHook, (int (*)(const char *, PyObject *, void *), void *))                                              \
+  X(PyObject *, PyObject_GenericGetAttr, (PyObject *, PyObject *))                                                             \
+  X(PyObject *, PyObject_GetItem, (PyObject *, PyObject *))                                                                    \
+  X(int, PyObject_SetAttrString, (PyObject *, const char *, PyObject *))                                                       \
+  X(PyObject *, PyObject_CallMethod, (PyObject *, const char *, const char *, ...))                                            \
+  X(Py_ssize_t, PyTuple_Size, (PyObject *))                                                                                    \
+  X(PyObject *, PyTuple_GetItem, (PyObject *, Py_ssize_t))                                                                     \
+  X(PyObject *, PyDict_New, (void))                                                                                            \
+  X(int, PyUnicode_Compare, (PyObject *, PyObject *))                                                                          \
+  X(PyObject *, PyCFunction_NewEx, (struct py_method *, PyObject *, PyObject *))                                               \
+  X(PyObject *, PyCode_NewEmpty, (const char *, const char *, int))                                                            \
+  X(PyObject *, PyFunction_New, (PyObject *, PyObject *))                                                                      \
+  X(PyObject *, PyType_FromSpecWithBases, (struct py_type_spec *, PyObject *))                                                 \
+  X(PyObject *, PySys_GetObject, (const char *))                                                                               \
+  X(PyObject *, PyImport_GetModuleDict, (void))                                                                                \
+  X(int, PyImport_AppendInittab, (const char *, PyObject *(*)(void)))                                                          \
+  X(void, PyMem_GetAllocator, (int, struct py_allocator *))                                                                    \
+  X(void, PyMem_SetAllocator, (int, struct py_allocator *))                                                                    \
+  X(void *, PyInterpreterState_Main, (void))                                                                                   \
+  X(void *, PyModule_GetState, (PyObject *))                                                                                   \
+  X(PyObject *, PyModuleDef_Init, (void *))                                                                                    \
+  X(int, PyModule_AddObject, (PyObject *, const char *, PyObject *))                                                           \
+  X(PyObject *, PyType_FromSpec, (struct py_type_spec *))                                                                      \
+  X(PyObject *, PyType_GenericAlloc, (PyTypeObject *, Py_ssize_t))                                                             \
+  X(int, PyType_IsSubtype, (PyTypeObject *, PyTypeObject *))                                                                   \
+  X(void, PyObject_Free, (void *))                                                                                             \
+  X(void, PyObject_GC_Del, (void *))                                                                                           \
+  X(void, PyObject_GC_UnTrack, (void *))                                                                                       \
+  X(PyObject *, PyObject_CallFunctionObjArgs, (PyObject *, ...))                                                               \
+  X(PyObject *, PyObject_Str, (PyObject *))                                                                                    \
+  X(PyObject *, PyObject_GetIter, (PyObject *))                                                                                \
+  X(PyObject *, PyObject_SelfIter, (PyObject *))                                                                               \
+  X(PyObject *, PyIter_Next, (PyObject *))                                                                                     \
+  X(Py_ssize_t, PyObject_Size, (PyObject *))                                                                                   \
+  X(int, PyCallable_Check, (PyObject *))                                                                                       \
+  X(void, PyErr_SetString, (PyObject *, const char *))                                                                         \
+  X(PyObject *, PyErr_Format, (PyObject *, const char *, ...))                                                                 \
+  X(int, PyArg_ParseTupleAndKeywords, (PyObject *, PyObject *, const char *, char **, ...))                                    \
+  X(PyObject *, PyUnicode_FromStringAndSize, (const char *, Py_ssize_t))                                                       \
+  X(PyObject *, PyUnicode_FromFormat, (const char *, ...))                                                                     \
+  X(PyObject *, PyUnicode_AsEncodedString, (PyObject *, const char *, const char *))                                           \
+  X(int, PyUnicode_CompareWithASCIIString, (PyObject *, const char *))                                                         \
+  X(int, PyBytes_AsStringAndSize, (PyObject *, char **, Py_ssize_t *))                                                         \
+  X(PyObject *, PyLong_FromLongLong, (long long))                                                                              \
+  X(long long, PyLong_AsLongLongAndOverflow, (PyObject *, int *))                                                              \
+  X(PyObject *, PyNumber_Index, (PyObject *))                                                                                  \
+  X(PyObject *, PyNumber_Float, (PyObject *))                                                                                  \
+  X(PyObject *, PyFloat_FromDouble, (double))                                                                                  \
+  X(double, PyFloat_AsDouble, (PyObject *))                                                                                    \
+  X(char *, PyOS_double_to_string, (double, char, int, int, int *))                                                            \
+  X(void, PyMem_Free, (void *))                                                                                                \
+  X(PyObject *, PyBool_FromLong, (long))                                                                                       \
+  X(PyObject *, PyList_New, (Py_ssize_t))                                                                                      \
+  X(int, PyList_Append, (PyObject *, PyObject *))                                                                              \
+  X(PyObject *, PyList_GetItem, (PyObject *, Py_ssize_t))                                                                      \
+  X(PyObject *, PyList_GetSlice, (PyObject *, Py_ssize_t, Py_ssize_t))                                                         \
+  X(PyObject *, PySequence_Tuple, (PyObject *))                                                                                \
+  X(Py_ssize_t, PyDict_Size, (PyObject *))                                                                                     \
+  X(PyObject *, PyDict_Copy, (PyObject *))                                                                                     \
+  X(PyObject *, PyDict_Items, (PyObject *))                                                                                    \
+  X(PyObject *, PyDict_GetItemString, (PyObject *, const char *))                                                              \
+  X(int, PyDict_SetItem, (PyObject *, PyObject *, PyObject *))                                                                 \
+  X(int, PyDict_SetItemString, (PyObject *, const char *, PyObject *))                                                         \
+  X(int, PyDict_Update, (PyObject *, PyObject *))                                                                              \
+  X(PyObject *, PyOS_FSPath, (PyObject *))                                                                                     \
+  X(void, PySys_WriteStderr, (const char *, ...))                                                                              \
+  X(PyObject *, Py_CompileString, (const char *, const char *, int))                                                           \
+  X(PyObject *, PyEval_EvalCode, (PyObject *, PyObject *, PyObject *))                                                         \
+  X(PyObject *, PyEval_GetBuiltins, (void))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
 #define PY_OPTIONAL(X)                                                                                                          \
@@ -102,13 +155,27 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(void, PyMutex_Unlock, (void *))
 
 /* Data objects: X(name). PyExc_... are pointers to the object pointer. */
-#define PY_OBJECTS(X)                                                                                                           \
-  X(PyFunction_Type)                                                                                                            \
-  X(PyExc_StopIteration)                                                                                                        \
-  X(PyType_Type)                                                                                                                \
-  X(PyStaticMethod_Type)                                                                                                        \
-  X(PyClassMethod_Type)                                                                                                         \
-  X(_Py_NoneStruct)
+#define PY_OBJECTS(X)                                                                                                          \
+  X(PyFunction_Type)                                                                                                           \
+  X(PyExc_StopIteration)                                                                                                       \
+  X(PyType_Type)                                                                                                               \
+  X(PyStaticMethod_Type)                                                                                                       \
+  X(PyClassMethod_Type)                                                                                                        \
+  X(_Py_NoneStruct)                                                                                                            \
+  X(PyBaseObject_Type)                                                                                                         \
+  X(PyUnicode_Type)                                                                                                            \
+  X(PyLong_Type)                                                                                                               \
+  X(PyFloat_Type)                                                                                                              \
+  X(PyBool_Type)                                                                                                               \
+  X(PyDict_Type)                                                                                                               \
+  X(PyList_Type)                                                                                                               \
+  X(PyTuple_Type)                                                                                                              \
+  X(_Py_TrueStruct)                                                                                                            \
+  X(_Py_FalseStruct)                                                                                                           \
+  X(PyExc_Exception)                                                                                                           \
+  X(PyExc_GeneratorExit)                                                                                                       \
+  X(PyExc_TypeError)                                                                                                           \
+  X(PyExc_ValueError)
 
 struct py_api {
 #define X(ret, name, args) ret(*name) args;
