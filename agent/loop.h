@@ -1,4 +1,9 @@
-/* From single events to steps, epochs and evaluation passes (rules R6 to R8, docs/spans.md). */
+/* From single events to steps, epochs and evaluation passes (docs/spans.md, rules of the loop).
+ *
+ * A step and a pass are opened on suspicion and settled with hindsight: a pass in which an update happened is an `epoch`, else an
+ * `eval`; a step ends with its last update, and one without an update never was. What was recorded under them meanwhile is moved
+ * to where it belongs (RING_MOVE). State is per thread and lies in the thread's scope.
+ */
 #ifndef CIRRON_LOOP_H
 #define CIRRON_LOOP_H
 
@@ -8,25 +13,60 @@
 struct scope;
 struct span;
 
+#define LOOP_MAX_PASSES 16 /* unfinished at a time, in one thread; more are not told apart */
+#define LOOP_MAX_LOADERS 8 /* that feed one step */
+
+struct loop_pass {
+  const void *loader, *iterator; /* addresses for comparison only */
+  struct span *span;             /* NULL when it was dissolved or closed */
+  unsigned items;
+  bool dissolved;  /* an outer pass or a scope made by hand is the epoch */
+  bool ended;      /* to be closed when the scopes begun inside it are */
+  bool evaluating; /* its batches were only evaluated so far: opens no steps */
+};
+
+struct loop {
+  struct loop_pass passes[LOOP_MAX_PASSES]; /* outermost first */
+  unsigned pass_count;
+
+  struct span *step; /* the open step, or NULL */
+  uint64_t step_id;
+  bool updated;                          /* an update happened in it */
+  uint64_t settled_ns;                   /* end of the last update, and of the scopes around it: where the step will end */
+  bool backward, forward, forward_train; /* happened in it */
+  bool close_due;                        /* ends with the scope that is open above it */
+  bool batch_waiting;                    /* an item was handed out that no step holds */
+  bool step_by_load;                     /* the request that is open now opened it */
+  uint64_t next_start_ns;                /* where the next step will begin: the first item after settled_ns, or 0 */
+  uint64_t adopt_since_ns;               /* once real, this step begins here and holds what its parent got since then; or 0 */
+  unsigned loads;
+  const void *given[LOOP_MAX_LOADERS]; /* loaders that gave it an item */
+  unsigned given_count;
+  uint64_t long_step_ns; /* how long the last step was: is its CPU time worth two readings? */
+};
+
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator);
-/* The iterator was exhausted, dropped or is begun anew: its pass ends. Any thread; ends a pass of this thread only. */
+/* The iterator was exhausted or dropped: its pass ends. Ends a pass of the calling thread only. */
 void loop_pass_end(const void *iterator);
 
-/* The iterator is asked for an item. Returns the data_load span, or NULL when it is nested in another or nothing is recorded. */
+/* The iterator is asked for an item. Returns the data_load span, or NULL when it lies in another or is too deep. */
 struct span *loop_load_begin(struct scope *scope, const void *iterator);
 /* It gave one (or, `handed_out` false, it did not: exhausted or failed; then nothing was loaded). */
-void loop_load_end(struct scope *scope, struct span *load, bool handed_out);
+void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out);
 
-void loop_forward(struct scope *scope, bool training);       /* a forward begins */
-void loop_backward(struct scope *scope);                     /* a backward begins */
-void loop_update_begin(struct scope *scope);                 /* an optimizer's step begins */
-void loop_update_end(struct scope *scope, uint64_t end_ns);  /* and has been done */
+void loop_forward(struct scope *scope, bool training);      /* a forward begins */
+void loop_backward(struct scope *scope);                    /* a backward begins */
+void loop_update_begin(struct scope *scope);                /* an optimizer's step begins */
+void loop_update_end(struct scope *scope, uint64_t end_ns); /* and has been done; its span is closed */
 
-/* Before a span of the user is closed: ends the steps and passes that were begun inside it. */
-void loop_before_pop(struct scope *scope, struct span *span, uint64_t end_ns);
-/* At the end of the thread or process: the same for all. */
-void loop_end_thread(struct scope *scope, uint64_t end_ns);
-void loop_forget(void); /* in the child of a fork */
+/* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */
+void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
+
+/* A span was closed; for scope.c. Only compares. */
+void loop_closed(struct loop *loop, const struct span *span, uint64_t end_ns);
+
+void loop_end_thread(struct scope *scope, uint64_t end_ns); /* all that is open ends */
+void loop_forget(void);                                     /* in the child of a fork: indices start anew */
 
 #endif

@@ -29,6 +29,7 @@ struct py_method { /* PyMethodDef */
 #define PY_METH_VARARGS 0x1
 #define PY_METH_KEYWORDS 0x2
 #define PY_METH_NOARGS 0x4
+#define PY_METH_O 0x8
 #define PY_METH_FASTCALL 0x80
 
 struct py_slot { /* PyType_Slot */
@@ -138,7 +139,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(void, PySys_WriteStderr, (const char *, ...))                                                                              \
   X(PyObject *, Py_CompileString, (const char *, const char *, int))                                                           \
   X(PyObject *, PyEval_EvalCode, (PyObject *, PyObject *, PyObject *))                                                         \
-  X(PyObject *, PyEval_GetBuiltins, (void))
+  X(PyObject *, PyEval_GetBuiltins, (void))                                                                                    \
+  X(PyObject *, PyWeakref_NewRef, (PyObject *, PyObject *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
 #define PY_OPTIONAL(X)                                                                                                          \

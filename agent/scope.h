@@ -18,44 +18,52 @@
 struct span {
   uint64_t id, parent, start_ns;
   int64_t index;
-  int64_t cpu_ns;    /* thread CPU time at its begin, or SPAN_NO_TIME */
+  int64_t cpu_ns;     /* thread CPU time at its begin, or SPAN_NO_TIME */
+  int64_t cpu_end_ns; /* at its end, or SPAN_NO_TIME: read when it is closed */
   uint32_t name, module;
   uint8_t kind, flags;
-  bool has_children; /* something was recorded or is open with this span as parent */
+  bool has_children; /* something was opened with this span as parent (loop.c resets it) */
   int slot;          /* in the ring's open table, or -1 */
   const char *attrs; /* JSON text written with the end record, or NULL; owned by whoever set it */
   uint32_t attrs_len;
-  void *owner;       /* for loop.c and module.c: what this span stands for */
+  const void *owner; /* of the setter: what this span stands for */
 };
 
 struct scope; /* a thread's stack */
+struct loop;  /* loop.h: what loop.c remembers of the thread */
 
 /* The calling thread's stack, made with its ring (and the session) at the first call. NULL: tracing is off here. */
 struct scope *scope_get(void);
 /* The same, but NULL where there is none yet. */
 struct scope *scope_peek(void);
+struct loop *scope_loop(struct scope *scope);
 
-/* Opens a span under the innermost open one. NULL: too deep, counted. The pointer is good until the span is closed or cancelled. */
+/* Opens a span under the innermost open one. NULL: too deep, counted. The pointer is good until the span is closed or
+ * dissolved. */
 struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns);
 
 /* Closes a span, and before it everything that is open above it (with the same end). */
 void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
 
+/* Closes a span at a time that may be past, and leaves what is open above it open. */
+void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns);
+
 /* Takes an open span back as if it had never been: what is open above it, and its children, become its parent's. */
 void scope_dissolve(struct scope *scope, struct span *span);
 
-/* The span's direct children that began at or after since_ns become children of `parent`. */
-void scope_move(struct scope *scope, struct span *span, uint64_t since_ns, uint64_t parent);
+/* The direct children of span `from` that began at or after since_ns, `parent` itself excepted, become children of `parent`. */
+void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent);
 
-/* Innermost open span, or NULL at the root. span_below: the one under it. */
+/* Innermost open span, or NULL at the root. scope_below: the one under it, or NULL. */
 struct span *scope_top(struct scope *scope);
-struct span *scope_below(struct scope *scope, struct span *span);
+struct span *scope_below(struct scope *scope, const struct span *span);
 /* Innermost open span of this kind, or NULL. */
 struct span *scope_find(struct scope *scope, enum span_kind kind);
-bool scope_holds(struct scope *scope, const struct span *span, uint64_t id); /* is the span of this id still open, at this place? */
+/* Is the span of this id still open, at this place? */
+bool scope_holds(struct scope *scope, const struct span *span, uint64_t id);
 unsigned scope_depth(const struct scope *scope);
 
-/* After changes of kind, name, flags or parent of an open span: shows them in the open table. */
+/* After changes of an open span: shows them in the open table. */
 void scope_refresh(struct scope *scope, const struct span *span);
 
 struct scope_value {
@@ -66,9 +74,13 @@ struct scope_value {
   size_t text_len;
 };
 /* A mark on the innermost open span, or the root. attrs: JSON or NULL. */
-void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs, size_t len);
+void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
+                size_t len);
 
 void scope_refused_mark(void); /* a value that cannot be kept: counted */
+
+/* CPU time of the calling thread, a system call; see CIRRON_CPU_TIME. */
+int64_t scope_cpu_clock(void);
 
 /* Ends the calling thread's stack: closes all with SPAN_CUT. */
 void scope_end_thread(void);

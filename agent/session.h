@@ -13,12 +13,15 @@
 
 struct session {
   uint64_t prefix;
-  uint64_t start_ns;           /* when the agent was loaded: begin of the root span */
+  uint64_t start_ns; /* when the agent was loaded: begin of the root span */
   uint64_t anchor_monotonic_ns, anchor_realtime_ns;
-  uint32_t root_name;          /* cirron.session */
+  uint32_t root_name; /* cirron.session */
 };
 
 extern struct env session_env; /* the settings; read once an interpreter is attached */
+
+/* Once, when an interpreter is attached: the session's root will begin here. */
+void session_init(void);
 
 /* Makes the session if there is none. False: off (disabled, after close, or it could not be made). */
 bool session_ensure(void);

@@ -1,0 +1,51 @@
+/* Start and end of the agent.
+ *
+ *   1. the loader runs agent_load; a program without CPython symbols is left at once, untouched
+ *   2. attach_early finds the interpreter and calls agent_start: settings, probe tables, fork handler
+ *   3. the audit hook and the built-in module go in; Python starts
+ *   4. modules named in a probe table run; their functions are observed (observe.c)
+ *   5. the first span makes the session, the segment, a ring, the connection (session.c, link.c)
+ *   6. the interpreter's end closes the session; failing that, agent_unload does
+ *
+ * An interpreter that is loaded later enters at 2 through setlocale (attach.c).
+ */
+#include "init.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "attach.h"
+#include "glibc.h"
+#include "link.h"
+#include "loop.h"
+#include "scope.h"
+#include "session.h"
+#include "torch.h"
+
+/* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
+static void agent_forked(void) {
+  scope_forget();
+  session_forget();
+  torch_forget();
+}
+
+bool agent_start(void) {
+  static bool started;
+  if (started)
+    return session_env.enabled;
+  started = true;
+  env_read(&session_env);
+  if (!session_env.enabled)
+    return false;
+  session_init();
+  torch_add_probes();
+  return pthread_atfork(NULL, NULL, agent_forked) == 0;
+}
+
+__attribute__((constructor)) static void agent_load(void) {
+  (void)attach_early(); /* false: no interpreter here, or not yet */
+}
+
+__attribute__((destructor)) static void agent_unload(void) {
+  session_close();
+}

@@ -1,0 +1,291 @@
+#include "scope.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "glibc.h"
+#include "link.h"
+#include "loop.h"
+#include "ring_writer.h"
+#include "segment.h"
+#include "session.h"
+
+#define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
+
+struct scope {
+  struct ring *ring;
+  unsigned depth;
+  uint32_t tid;
+  uint64_t free;                /* bit i: pool[i] is not in use */
+  struct span *stack[MAX_OPEN]; /* outermost first */
+  struct span pool[MAX_OPEN];   /* spans do not move, so that their owners can point at them */
+  struct loop loop;
+};
+
+static __thread struct scope *mine;
+static pthread_key_t key;
+static bool key_made;
+
+static void thread_ended(void *scope) {
+  (void)scope; /* it is this thread's `mine` */
+  scope_end_thread();
+}
+
+/* Runs once: the first caller has the GIL, and only the very first span of a process comes here. */
+static bool key_make(void) {
+  if (!key_made)
+    key_made = pthread_key_create(&key, thread_ended) == 0;
+  return key_made;
+}
+
+static struct scope *scope_make(void) {
+  if (!session_ensure() || !key_make())
+    return NULL;
+  struct scope *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (s == MAP_FAILED)
+    return NULL;
+  s->ring = session_ring_take();
+  if (!s->ring) {
+    munmap(s, sizeof *s);
+    return NULL;
+  }
+  s->free = (1ull << MAX_OPEN) - 1;
+  s->tid = (uint32_t)syscall(SYS_gettid);
+  struct ring_thread hello = {.type = RING_THREAD, .tid = s->tid, .ts_ns = session_clock()};
+  ring_put(s->ring, &hello, NULL, 0, NULL, 0, true);
+  mine = s;
+  pthread_setspecific(key, s);
+  return s;
+}
+
+struct scope *scope_get(void) {
+  struct scope *s = mine;
+  return s ? s : scope_make();
+}
+
+struct scope *scope_peek(void) {
+  return mine;
+}
+
+struct loop *scope_loop(struct scope *scope) {
+  return &scope->loop;
+}
+
+struct span *scope_top(struct scope *scope) {
+  return scope->depth ? scope->stack[scope->depth - 1] : NULL;
+}
+
+unsigned scope_depth(const struct scope *scope) {
+  return scope->depth;
+}
+
+static int place(const struct scope *scope, const struct span *span) {
+  int i = (int)scope->depth - 1;
+  while (i >= 0 && scope->stack[i] != span)
+    i--;
+  return i;
+}
+
+struct span *scope_below(struct scope *scope, const struct span *span) {
+  int i = place(scope, span);
+  return i > 0 ? scope->stack[i - 1] : NULL;
+}
+
+struct span *scope_find(struct scope *scope, enum span_kind kind) {
+  for (unsigned i = scope->depth; i-- > 0;)
+    if (scope->stack[i]->kind == kind)
+      return scope->stack[i];
+  return NULL;
+}
+
+bool scope_holds(struct scope *scope, const struct span *span, uint64_t id) {
+  return place(scope, span) >= 0 && span->id == id;
+}
+
+int64_t scope_cpu_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void show(struct scope *scope, struct span *s) {
+  struct ring_open entry = {
+      .id = s->id,
+      .parent = s->parent,
+      .start_ns = s->start_ns,
+      .index = s->index,
+      .name = s->name,
+      .module = s->module,
+      .kind = s->kind,
+      .flags = s->flags,
+      .depth = (uint16_t)scope->depth,
+      .tid = scope->tid,
+  };
+  s->slot = ring_open_slot(scope->ring, &entry);
+}
+
+void scope_refresh(struct scope *scope, const struct span *s) {
+  if (s->slot < 0)
+    return;
+  struct ring_open *entry = &scope->ring->open[s->slot];
+  __atomic_store_n(&entry->parent, s->parent, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->index, s->index, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->name, s->name, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->module, s->module, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->kind, s->kind, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELEASE);
+}
+
+struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
+  if (scope->depth == MAX_OPEN) {
+    __atomic_fetch_add(&segment_get()->dropped_depth, 1, __ATOMIC_RELAXED);
+    return NULL;
+  }
+  unsigned at = (unsigned)__builtin_ctzll(scope->free);
+  struct span *below = scope_top(scope), *s = &scope->pool[at];
+  scope->free &= ~(1ull << at);
+  if (below)
+    below->has_children = true;
+  *s = (struct span){
+      .id = session_next_id(),
+      .parent = below ? below->id : SPAN_ROOT,
+      .start_ns = start_ns,
+      .index = index,
+      .cpu_ns = session_env.cpu_time == ENV_CPU_ON ? scope_cpu_clock() : SPAN_NO_TIME,
+      .cpu_end_ns = SPAN_NO_TIME,
+      .name = name,
+      .kind = (uint8_t)kind,
+  };
+  show(scope, s);
+  scope->stack[scope->depth++] = s;
+  return s;
+}
+
+static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
+  int64_t cpu = SPAN_NO_TIME;
+  if (s->cpu_ns != SPAN_NO_TIME)
+    cpu = (s->cpu_end_ns != SPAN_NO_TIME ? s->cpu_end_ns : scope_cpu_clock()) - s->cpu_ns;
+  struct ring_span record = {
+      .type = RING_SPAN,
+      .kind = s->kind,
+      .flags = (uint8_t)((s->flags & ~SPAN_DOUBTFUL) | (exception ? SPAN_ERROR : 0)),
+      .name = s->name,
+      .id = s->id,
+      .parent = s->parent,
+      .start_ns = s->start_ns,
+      .end_ns = end_ns < s->start_ns ? s->start_ns : end_ns,
+      .index = s->index,
+      .cpu_ns = cpu,
+      .module = s->module,
+      .exception = exception,
+  };
+  bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
+  ring_put(scope->ring, &record, s->attrs, s->attrs_len, NULL, 0, structural);
+}
+
+/* Forgets an open span whose record, if it has one, is written: frees its place. */
+static void drop(struct scope *scope, int i) {
+  struct span *s = scope->stack[i];
+  ring_close_slot(scope->ring, s->slot);
+  scope->free |= 1ull << (s - scope->pool);
+  scope->depth--;
+  memmove(&scope->stack[i], &scope->stack[i + 1], (scope->depth - (unsigned)i) * sizeof scope->stack[0]);
+}
+
+void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
+  struct span *top;
+  do {
+    top = scope_top(scope);
+    if (!top)
+      return;
+    put(scope, top, end_ns, top == span ? exception : 0);
+    loop_closed(&scope->loop, top, end_ns);
+    drop(scope, (int)scope->depth - 1);
+  } while (top != span);
+  if (end_ns >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
+    link_tick(end_ns);
+}
+
+void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) {
+  put(scope, span, end_ns, 0);
+  drop(scope, place(scope, span));
+}
+
+void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
+  struct ring_move move = {.type = RING_MOVE, .span = from, .parent = parent, .since_ns = since_ns};
+  ring_put(scope->ring, &move, NULL, 0, NULL, 0, true);
+  for (unsigned i = 0; i < scope->depth; i++) {
+    struct span *s = scope->stack[i];
+    if (s->parent == from && s->start_ns >= since_ns && s->id != parent) {
+      s->parent = parent;
+      scope_refresh(scope, s);
+    }
+  }
+}
+
+void scope_dissolve(struct scope *scope, struct span *span) {
+  if (span->has_children) {
+    struct span *below = scope_below(scope, span);
+    if (below)
+      below->has_children = true;
+    scope_move(scope, span->id, 0, span->parent);
+  }
+  drop(scope, place(scope, span));
+}
+
+void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
+                size_t len) {
+  const struct span *top = scope_top(scope);
+  uint64_t now = session_clock();
+  struct ring_mark record = {
+      .type = RING_MARK,
+      .value_type = (uint8_t)value->type,
+      .flags = summary ? MARK_SUMMARY : 0,
+      .name = name,
+      .id = session_next_id(),
+      .span = top ? top->id : SPAN_ROOT,
+      .ts_ns = now,
+  };
+  if (value->type == MARK_FLOAT)
+    record.value.f = value->f;
+  else
+    record.value.i = value->i;
+  bool text = value->type == MARK_STRING;
+  ring_put(scope->ring, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false);
+  if (now >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
+    link_tick(now);
+}
+
+void scope_refused_mark(void) {
+  struct ring_segment *segment = segment_get();
+  if (segment)
+    __atomic_fetch_add(&segment->refused_marks, 1, __ATOMIC_RELAXED);
+}
+
+void scope_end_thread(void) {
+  struct scope *s = mine;
+  if (!s)
+    return;
+  uint64_t now = session_clock();
+  loop_end_thread(s, now);
+  for (struct span *top; (top = scope_top(s));) {
+    top->flags |= SPAN_CUT;
+    top->attrs = NULL; /* its owner may be gone */
+    scope_pop(s, top, now, 0);
+  }
+  mine = NULL;
+  pthread_setspecific(key, NULL);
+  session_ring_give(s->ring);
+  munmap(s, sizeof *s);
+}
+
+void scope_forget(void) {
+  mine = NULL; /* the memory is a copy of the parent's, and small */
+  if (key_made)
+    pthread_setspecific(key, NULL);
+}

@@ -1,0 +1,224 @@
+#include "session.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "glibc.h"
+#include "link.h"
+#include "loop.h"
+#include "scope.h"
+#include "segment.h"
+
+#define MAX_RINGS 1024u
+/* How long the end of a program waits for a private collector that is still starting. */
+#define GOODBYE_PATIENCE_NS 1000000000ull
+
+enum state { NONE, OPEN, CLOSING, CLOSED, FAILED };
+
+struct env session_env;
+
+static _Atomic int state = NONE;
+static struct session session;
+static uint64_t loaded_ns;
+static bool worker;
+static _Atomic uint64_t next_id;
+
+/* The lock protects making a session and handing out rings: rare, short, never held over anything that waits. */
+static atomic_flag lock = ATOMIC_FLAG_INIT;
+static struct ring rings[MAX_RINGS]; /* untouched pages cost nothing */
+static unsigned ring_count;
+static struct ring *_Atomic first_ring;
+
+static void lock_take(void) {
+  while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
+    ;
+}
+
+static void lock_drop(void) {
+  atomic_flag_clear_explicit(&lock, memory_order_release);
+}
+
+static uint64_t clock_read(clockid_t id) {
+  struct timespec t;
+  clock_gettime(id, &t);
+  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+uint64_t session_clock(void) {
+  return clock_read(CLOCK_MONOTONIC);
+}
+
+void session_init(void) {
+  loaded_ns = session_clock();
+}
+
+/* Both clocks at one instant: the tightest of a few bracketed readings. */
+static void anchor(struct session *s) {
+  uint64_t best = UINT64_MAX;
+  for (int i = 0; i < 4; i++) {
+    uint64_t before = session_clock(), wall = clock_read(CLOCK_REALTIME), after = session_clock();
+    if (after - before < best) {
+      best = after - before;
+      s->anchor_monotonic_ns = before + (after - before) / 2;
+      s->anchor_realtime_ns = wall;
+    }
+  }
+}
+
+/* Never Python's generator: a job's random numbers are its own. */
+static uint64_t random_prefix(void) {
+  uint64_t prefix = 0;
+  while (prefix == 0) {
+    if (syscall(SYS_getrandom, &prefix, sizeof prefix, 1 /* GRND_NONBLOCK */) != sizeof prefix)
+      prefix = session_clock() * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 40 ^ (uint64_t)clock_read(CLOCK_REALTIME);
+  }
+  return prefix;
+}
+
+static bool make(void) {
+  struct session fresh = {.prefix = random_prefix(), .start_ns = loaded_ns};
+  anchor(&fresh);
+  if (segment_open(fresh.prefix) != 0)
+    return false;
+  fresh.root_name = segment_name("cirron.session", strlen("cirron.session"));
+  session = fresh;
+  atomic_store(&next_id, SPAN_ROOT + 1);
+  atomic_store(&link_due_ns, 0);
+  return true;
+}
+
+bool session_ensure(void) {
+  int now = atomic_load_explicit(&state, memory_order_acquire);
+  if (now == OPEN)
+    return true;
+  if (now != NONE || !session_env.enabled)
+    return false;
+  int saved = errno;
+  lock_take();
+  now = atomic_load(&state);
+  if (now == NONE) {
+    now = make() ? OPEN : FAILED;
+    atomic_store_explicit(&state, now, memory_order_release);
+  }
+  lock_drop();
+  errno = saved;
+  return now == OPEN;
+}
+
+const struct session *session_get(void) {
+  int now = atomic_load_explicit(&state, memory_order_acquire);
+  return now == OPEN || now == CLOSING ? &session : NULL;
+}
+
+static struct ring *ring_free(void) {
+  for (struct ring *r = atomic_load(&first_ring); r; r = r->next)
+    if (!r->in_use)
+      return r;
+  return NULL;
+}
+
+static struct ring *ring_make(void) {
+  if (ring_count == MAX_RINGS)
+    return NULL;
+  struct ring *r = &rings[ring_count];
+  if (ring_open(session.prefix, ring_count + 1, session_env.ring_cells, r) != 0)
+    return NULL;
+  ring_count++;
+  r->next = atomic_load(&first_ring);
+  atomic_store_explicit(&first_ring, r, memory_order_release);
+  atomic_store(&link_due_ns, 0); /* hand it over soon */
+  return r;
+}
+
+struct ring *session_ring_take(void) {
+  int saved = errno;
+  lock_take();
+  struct ring *r = ring_free();
+  if (!r)
+    r = ring_make();
+  if (r)
+    r->in_use = true;
+  lock_drop();
+  errno = saved;
+  return r;
+}
+
+void session_ring_give(struct ring *ring) {
+  lock_take();
+  ring->in_use = false;
+  lock_drop();
+}
+
+struct ring *session_rings(void) {
+  return atomic_load_explicit(&first_ring, memory_order_acquire);
+}
+
+uint64_t session_next_id(void) {
+  return atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
+}
+
+static void put_root(struct ring *ring, uint64_t end_ns) {
+  struct ring_span root = {
+      .type = RING_SPAN,
+      .kind = SPAN_SESSION,
+      .name = session.root_name,
+      .id = SPAN_ROOT,
+      .start_ns = session.start_ns,
+      .end_ns = end_ns,
+      .index = SPAN_NO_INDEX,
+      .cpu_ns = SPAN_NO_TIME,
+  };
+  ring_put(ring, &root, NULL, 0, NULL, 0, true);
+}
+
+/* The root's record may come from any ring: a program whose spans were all made by other threads has none on this one. */
+static void close_root(void) {
+  struct ring *ring = session_ring_take();
+  if (!ring)
+    return;
+  struct ring_thread thread = {.type = RING_THREAD, .tid = (uint32_t)syscall(SYS_gettid), .ts_ns = session_clock()};
+  ring_put(ring, &thread, NULL, 0, NULL, 0, true);
+  put_root(ring, session_clock());
+  session_ring_give(ring);
+}
+
+void session_close(void) {
+  int open = OPEN;
+  if (!atomic_compare_exchange_strong(&state, &open, CLOSING))
+    return;
+  int saved = errno;
+  scope_end_thread();
+  close_root();
+  link_goodbye(GOODBYE_PATIENCE_NS);
+  atomic_store(&state, CLOSED);
+  errno = saved;
+}
+
+void session_forget(void) {
+  for (struct ring *r = atomic_load(&first_ring); r;) {
+    struct ring *next = r->next;
+    ring_unmap(r);
+    memset(r, 0, sizeof *r);
+    r = next;
+  }
+  atomic_store(&first_ring, NULL);
+  ring_count = 0;
+  link_forget();
+  atomic_flag_clear(&lock); /* whoever held it does not exist here */
+  loop_forget();
+  loaded_ns = session_clock();
+  int now = atomic_load(&state);
+  atomic_store(&state, now == FAILED ? FAILED : NONE);
+}
+
+void session_set_worker(void) {
+  worker = true;
+}
+
+bool session_is_worker(void) {
+  return worker;
+}

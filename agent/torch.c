@@ -1,0 +1,292 @@
+/* What is observed of PyTorch.
+ *
+ * Module.__call__ is whatever function the class has under that name: _call_impl in 1.13, _wrapped_call_impl in 2.x. Optimizers
+ * wrap their class's `step` at the first construction, so that is found then, for classes of users and third parties too. An
+ * iterator that is dropped is noticed by a weak reference; nothing else is left on the user's objects.
+ */
+#include "torch.h"
+
+#include <string.h>
+
+#include "loop.h"
+#include "names.h"
+#include "observe.h"
+#include "py.h"
+#include "scope.h"
+#include "session.h"
+
+#define WATCHED 64u /* iterators under way in the process; of more, the end of the pass is seen only by exhaustion */
+
+/* What is open on this thread: calls inside are not counted again. */
+static __thread unsigned forwards, backwards;
+
+static bool off(void) {
+  return session_is_worker();
+}
+
+static uint32_t class_name_id(PyObject *object) {
+  uintptr_t key;
+  const char *text = py_class_name(object, &key);
+  return name_of_class(text, key);
+}
+
+static uint32_t exception_id(PyObject *result) {
+  const char *text = result ? NULL : py_exception_name();
+  return text ? name_of_class(text, (uintptr_t)text) : 0;
+}
+
+static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
+  struct scope *scope = call->state[0];
+  struct span *span = scope_push(scope, kind, name_id(name), SPAN_NO_INDEX, session_clock());
+  call->state[1] = span;
+  call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
+  return span;
+}
+
+static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
+  struct scope *scope = call->state[0];
+  struct span *span = call->state[1];
+  if (span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]))
+    scope_pop(scope, span, end_ns, exception_id(result));
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *training_name(void) {
+  static PyObject *name;
+  if (!name)
+    name = py.PyUnicode_InternFromString("training");
+  return name;
+}
+
+static bool forward_enter(struct observe_call *call) {
+  if (forwards >= session_env.module_depth || call->nargs == 0 || off())
+    return false;
+  struct scope *scope = scope_get();
+  if (!scope)
+    return false;
+  call->state[0] = scope;
+  forwards++;
+  struct span *span = open_span(call, SPAN_FORWARD, NAME_FORWARD);
+  int train = py_attr_true(call->args[0], training_name());
+  loop_forward(scope, train != 0);
+  if (span) {
+    span->module = class_name_id(call->args[0]);
+    span->flags = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
+    scope_refresh(scope, span);
+  }
+  return true;
+}
+
+static void forward_leave(struct observe_call *call, PyObject *result) {
+  forwards--;
+  close_span(call, session_clock(), result);
+}
+
+/* --- backward ------------------------------------------------------------------------------------------------------------ */
+
+static bool backward_enter(struct observe_call *call) {
+  if (backwards || off())
+    return false;
+  struct scope *scope = scope_get();
+  if (!scope)
+    return false;
+  call->state[0] = scope;
+  backwards++;
+  loop_backward(scope);
+  open_span(call, SPAN_BACKWARD, NAME_BACKWARD);
+  return true;
+}
+
+static void backward_leave(struct observe_call *call, PyObject *result) {
+  backwards--;
+  close_span(call, session_clock(), result);
+}
+
+/* --- optimizers ---------------------------------------------------------------------------------------------------------- */
+
+static bool step_enter(struct observe_call *call) {
+  if (call->nargs == 0 || off())
+    return false;
+  struct scope *scope = scope_get();
+  if (!scope)
+    return false;
+  const PyObject *self = call->args[0];
+  for (struct span *s = scope_top(scope); s; s = scope_below(scope, s))
+    if (s->kind == SPAN_OPTIMIZER && s->owner == self)
+      return false; /* a subclass calling the step of its base */
+  call->state[0] = scope;
+  loop_update_begin(scope);
+  struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP);
+  if (span) {
+    span->owner = self;
+    span->module = class_name_id(call->args[0]);
+    scope_refresh(scope, span);
+  }
+  return true;
+}
+
+static void step_leave(struct observe_call *call, PyObject *result) {
+  uint64_t end_ns = session_clock();
+  close_span(call, end_ns, result);
+  struct scope *scope = call->state[0];
+  if (scope == scope_peek())
+    loop_update_end(scope, end_ns);
+}
+
+static const struct probe step_probe = {
+    .qualname = "step",
+    .direct = true,
+    .enter = step_enter,
+    .leave = step_leave,
+};
+
+static bool optimizer_enter(struct observe_call *call) {
+  call->state[0] = call->nargs ? call->args[0] : NULL;
+  return call->nargs != 0;
+}
+
+/* Constructed, or restored from a pickle: its class has its final `step` now. */
+static void optimizer_leave(struct observe_call *call, PyObject *result) {
+  if (!result)
+    return;
+  PyObject *step = NULL, *class = py.PyObject_GetAttrString(call->state[0], "__class__");
+  if (class)
+    step = py.PyObject_GetAttrString(class, "step");
+  if (step)
+    (void)observe_function(step, &step_probe); /* anything but a plain function cannot be observed, and is left alone */
+  else
+    py.PyErr_Clear();
+  if (step)
+    py.Py_DecRef(step);
+  if (class)
+    py.Py_DecRef(class);
+}
+
+/* --- data loading -------------------------------------------------------------------------------------------------------- */
+
+/* Weak references to iterators under way. Entries are made and taken by whoever holds the GIL. */
+static struct watched {
+  const void *iterator;
+  PyObject *reference;
+} watched[WATCHED];
+
+static void unwatch(struct watched *w) {
+  PyObject *reference = w->reference;
+  *w = (struct watched){0};
+  py.Py_DecRef(reference);
+}
+
+static PyObject *dropped(PyObject *self, PyObject *reference) {
+  (void)self;
+  for (unsigned i = 0; i < WATCHED; i++)
+    if (watched[i].reference == reference) {
+      loop_pass_end(watched[i].iterator);
+      unwatch(&watched[i]);
+      break;
+    }
+  PyObject *none = py._Py_NoneStruct;
+  py.Py_IncRef(none);
+  return none;
+}
+
+static struct py_method dropped_method = {"iterator_dropped", dropped, PY_METH_O, NULL};
+
+static void watch(PyObject *iterator) {
+  static PyObject *callback;
+  struct watched *w = NULL;
+  for (unsigned i = 0; i < WATCHED && !w; i++)
+    if (watched[i].iterator == iterator)
+      return; /* a loader with persistent workers gives the same one again */
+    else if (!watched[i].reference)
+      w = &watched[i];
+  if (!callback)
+    callback = py.PyCFunction_NewEx(&dropped_method, NULL, NULL);
+  PyObject *reference = w && callback ? py.PyWeakref_NewRef(iterator, callback) : NULL;
+  if (reference)
+    *w = (struct watched){.iterator = iterator, .reference = reference};
+  else
+    py.PyErr_Clear();
+}
+
+static bool iter_enter(struct observe_call *call) {
+  call->state[0] = call->nargs ? call->args[0] : NULL;
+  return call->nargs && !off();
+}
+
+static void iter_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = result ? scope_get() : NULL;
+  if (!scope)
+    return;
+  loop_pass_begin(scope, call->state[0], result);
+  watch(result);
+}
+
+static bool next_enter(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  if (!scope)
+    return false;
+  call->state[0] = scope;
+  call->state[3] = call->args[0];
+  struct span *load = loop_load_begin(scope, call->args[0]);
+  call->state[1] = load;
+  call->state[2] = load ? (void *)(uintptr_t)load->id : NULL;
+  return true;
+}
+
+static void next_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
+  struct span *load = call->state[1];
+  if (scope != scope_peek())
+    return;
+  if (load && scope_holds(scope, load, (uint64_t)(uintptr_t)call->state[2]))
+    loop_load_end(scope, call->state[3], load, result != NULL);
+  if (!result && py_exception_is_stop())
+    loop_pass_end(call->state[3]);
+}
+
+static bool worker_enter(struct observe_call *call) {
+  (void)call;
+  session_set_worker();
+  return false;
+}
+
+static const struct probe probes[] = {
+    {.module = "torch.nn.modules.module", .qualname = "Module.__call__", .enter = forward_enter, .leave = forward_leave},
+    {.module = "torch._tensor",
+     .qualname = "Tensor.backward",
+     .direct = true,
+     .enter = backward_enter,
+     .leave = backward_leave},
+    {.module = "torch.autograd", .qualname = "backward", .direct = true, .enter = backward_enter, .leave = backward_leave},
+    {.module = "torch.optim.optimizer",
+     .qualname = "Optimizer.__init__",
+     .direct = true,
+     .enter = optimizer_enter,
+     .leave = optimizer_leave},
+    {.module = "torch.optim.optimizer",
+     .qualname = "Optimizer.__setstate__",
+     .direct = true,
+     .enter = optimizer_enter,
+     .leave = optimizer_leave},
+    {.module = "torch.utils.data.dataloader",
+     .qualname = "DataLoader.__iter__",
+     .direct = true,
+     .enter = iter_enter,
+     .leave = iter_leave},
+    {.module = "torch.utils.data.dataloader",
+     .qualname = "_BaseDataLoaderIter.__next__",
+     .direct = true,
+     .enter = next_enter,
+     .leave = next_leave},
+    {.module = "torch.utils.data._utils.worker", .qualname = "_worker_loop", .direct = true, .enter = worker_enter},
+};
+
+void torch_add_probes(void) {
+  observe_add(probes, sizeof probes / sizeof probes[0]);
+}
+
+void torch_forget(void) {
+  forwards = backwards = 0;
+  memset(watched, 0, sizeof watched); /* the references stay with the copies of the iterators; their callback finds nothing */
+}

@@ -1,0 +1,11 @@
+/* What is observed of PyTorch, 1.13 to 2.13: one table of functions, and what each of them means. */
+#ifndef CIRRON_TORCH_H
+#define CIRRON_TORCH_H
+
+/* Before the interpreter is attached. */
+void torch_add_probes(void);
+
+/* In the child of a fork: nothing is under way here. */
+void torch_forget(void);
+
+#endif
