@@ -1,0 +1,282 @@
+#include "cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/ring_abi.h"
+#include "buf.h"
+#include "db.h"
+#include "say.h"
+
+static const char *const kinds[SPAN_KINDS] = {
+    [SPAN_USER] = "user",       [SPAN_SESSION] = "session",   [SPAN_EPOCH] = "epoch",
+    [SPAN_EVAL] = "eval",       [SPAN_STEP] = "step",         [SPAN_DATA_LOAD] = "data_load",
+    [SPAN_FORWARD] = "forward", [SPAN_BACKWARD] = "backward", [SPAN_OPTIMIZER] = "optimizer_step",
+    [SPAN_BATCH] = "batch",     [SPAN_FETCH] = "fetch",
+};
+
+const char *cli_kind_name(int kind) {
+  return kind >= 0 && kind < SPAN_KINDS ? kinds[kind] : "unknown";
+}
+
+int cli_kind_find(const char *name) {
+  for (int i = 0; i < SPAN_KINDS; i++)
+    if (strcmp(name, kinds[i]) == 0)
+      return i;
+  return -1;
+}
+
+/* Each returns NULL, or what is allowed. */
+static const char *set_db(struct cli *cli, char *value) {
+  cli->db = value;
+  return *value ? NULL : "a file";
+}
+
+static const char *set_format(struct cli *cli, char *value) {
+  return out_format_parse(value, &cli->format) ? NULL : "table, json, jsonl or csv";
+}
+
+static const char *set_json(struct cli *cli, char *value) {
+  (void)value;
+  cli->format = OUT_JSON;
+  return NULL;
+}
+
+static const char *set_session(struct cli *cli, char *value) {
+  cli->session = value;
+  if (strcmp(value, "last") == 0)
+    return NULL;
+  size_t digits = strspn(value, "0123456789abcdefABCDEF");
+  if (!digits || digits > 32 || value[digits])
+    return "the first digits of a session's id (see `cirron-query sessions`), or last";
+  for (char *s = value; *s; s++)
+    *s = (char)tolower((unsigned char)*s);
+  return NULL;
+}
+
+static const char *set_number(const char *value, int64_t least, int64_t most, int64_t *out) {
+  static char allowed[64];
+  char *end;
+  errno = 0;
+  long long n = strtoll(value, &end, 10);
+  if (!isspace((unsigned char)*value) && end != value && !*end && !errno && n >= least && n <= most) {
+    *out = n;
+    return NULL;
+  }
+  snprintf(allowed, sizeof allowed, "a whole number from %lld to %lld", (long long)least, (long long)most);
+  return allowed;
+}
+
+static const char *set_rank(struct cli *cli, char *value) {
+  return set_number(value, 0, INT32_MAX, &cli->rank);
+}
+
+static const char *set_limit(struct cli *cli, char *value) {
+  return set_number(value, 0, INT64_C(1) << 40, &cli->limit);
+}
+
+static const char *set_depth(struct cli *cli, char *value) {
+  return set_number(value, 0, 1000, &cli->depth);
+}
+
+static const char *set_last(struct cli *cli, char *value) {
+  return set_number(value, 1, INT32_MAX, &cli->last);
+}
+
+static const char *set_name(struct cli *cli, char *value) {
+  cli->name = value;
+  return NULL;
+}
+
+static const char *set_kind(struct cli *cli, char *value) {
+  cli->kind = cli_kind_find(value);
+  return cli->kind >= 0 ? NULL
+                        : "user, session, epoch, eval, step, data_load, forward, backward, optimizer_step, batch or fetch";
+}
+
+static const char *set_slowest(struct cli *cli, char *value) {
+  (void)value;
+  cli->slowest = true;
+  return NULL;
+}
+
+static const char *set_all(struct cli *cli, char *value) {
+  (void)value;
+  cli->all = true;
+  return NULL;
+}
+
+static const char *set_checks(struct cli *cli, char *value) {
+  static const char *const names[] = {"complete", "finished", "finite"};
+  for (char *rest = value, *one; (one = strsep(&rest, ","));) {
+    size_t i = 0;
+    while (i < 3 && strcmp(one, names[i]) != 0)
+      i++;
+    if (i == 3)
+      return "complete, finished, finite, or some of them with commas between";
+    cli->checks |= 1u << i;
+  }
+  return NULL;
+}
+
+static const struct {
+  const char *name, *value, *help;
+  const char *(*set)(struct cli *cli, char *value);
+  unsigned only; /* for commands that have this bit; 0: for all */
+} options[] = {
+    {"db", "PATH", "the store; else $CIRRON_DB, " DB_USER_STORE ", " DB_SYSTEM_STORE, set_db, 0},
+    {"format", "FORMAT", "table (default), json, jsonl (one object a line) or csv", set_format, 0},
+    {"json", NULL, "the same as --format json", set_json, 0},
+    {"session", "ID", "one session: the first digits of its id, or last", set_session, CLI_SESSION},
+    {"rank", "N", "only sessions of this rank", set_rank, CLI_SESSION},
+    {"limit", "N", "at most N rows; 0: all", set_limit, CLI_LIMIT},
+    {"name", "NAME", "only those of this name", set_name, CLI_NAME},
+    {"kind", "KIND", "only spans of this kind: step, forward, user, ...", set_kind, CLI_KIND},
+    {"slowest", NULL, "the longest first", set_slowest, CLI_SLOWEST},
+    {"depth", "N", "only N levels below the session", set_depth, CLI_DEPTH},
+    {"last", "N", "the last N sessions instead of one", set_last, CLI_LAST},
+    {"all", NULL, "show each span, collapse nothing", set_all, CLI_ALL},
+    {"check", "WHAT", "exit with 3 unless it holds: complete, finished, finite (or a,b)", set_checks, CLI_CHECKS},
+};
+
+enum { OPTIONS = sizeof options / sizeof *options, HELP = OPTIONS, VERSION };
+
+static void print_options(unsigned mask, bool common) {
+  for (size_t i = 0; i < OPTIONS; i++) {
+    char left[40];
+    if (options[i].only ? !(mask & options[i].only) : !common)
+      continue;
+    snprintf(left, sizeof left, "--%s%s%s", options[i].name, options[i].value ? " " : "",
+             options[i].value ? options[i].value : "");
+    printf("  %-17s %s\n", left, options[i].help);
+  }
+}
+
+static void print_help(const struct cli_command *commands) {
+  printf("Usage: cirron-query [OPTION ...] [COMMAND [ARGUMENT ...]]\n"
+         "Reads what collectord stored of training runs. Without a command: report.\n\nCommands:\n");
+  for (const struct cli_command *c = commands; c->name; c++) {
+    char left[40];
+    snprintf(left, sizeof left, "%s%s%s", c->name, *c->args ? " " : "", c->args);
+    printf("  %-17s %s\n", left, c->summary);
+  }
+  printf("\nOptions, before or after the command:\n");
+  print_options(~0u, true);
+  printf("  %-17s %s\n  %-17s %s\n", "--help", "this text, or with a command, that of the command", "--version", "the version");
+  printf("\nExit status: 0 done, 1 error, 2 wrong usage, 3 a check that was asked for does not hold.\n");
+}
+
+static void print_command_help(const struct cli_command *c) {
+  printf("Usage: cirron-query %s%s%s [OPTION ...]\n%s.\n", c->name, *c->args ? " " : "", c->args, c->summary);
+  if (c->more)
+    printf("\n%s", c->more);
+  if (c->options) {
+    printf("\nOptions of this command:\n");
+    print_options(c->options, false);
+  }
+  printf("\nCommon options:\n");
+  print_options(0, true);
+}
+
+static int usage(const char *format, const char *a, const char *b, const char *c) {
+  struct buf line = {0};
+  /* The formats are all in this file and use what they are given in this order. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  buf_printf(&line, format, a, b, c);
+#pragma GCC diagnostic pop
+  say("%s", buf_text(&line));
+  buf_fini(&line);
+  return CLI_USAGE;
+}
+
+static const struct cli_command *find_command(const char *name, const struct cli_command *commands) {
+  for (const struct cli_command *c = commands; c->name; c++)
+    if (strcmp(c->name, name) == 0)
+      return c;
+  return NULL;
+}
+
+static int wrong_command(const char *name, const struct cli_command *commands) {
+  struct buf list = {0};
+  for (const struct cli_command *c = commands; c->name; c++)
+    buf_printf(&list, "%s%s", c->name, c[1].name ? (c[2].name ? ", " : " or ") : "");
+  int status = usage("no command '%s'; there is %s", name, buf_text(&list), NULL);
+  buf_fini(&list);
+  return status;
+}
+
+/* Reads the options; *seen gets the bits of `only` that were used, by option. */
+static int parse_options(int argc, char **argv, struct cli *out, bool *seen, bool *help, bool *version) {
+  struct option longs[OPTIONS + 3] = {0};
+  for (int i = 0; i < OPTIONS; i++)
+    longs[i] = (struct option){options[i].name, options[i].value ? required_argument : no_argument, NULL, i + 256};
+  longs[OPTIONS] = (struct option){"help", no_argument, NULL, HELP + 256};
+  longs[OPTIONS + 1] = (struct option){"version", no_argument, NULL, VERSION + 256};
+  opterr = 0;
+  optind = 0;
+  for (int got; (got = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
+    int i = got - 256;
+    const char *allowed;
+    if (got == ':')
+      return usage("%s needs a value; see --help", argv[optind - 1], NULL, NULL);
+    if (got == '?')
+      return usage("no option %s (or not with a value, or not clear which is meant); see --help", argv[optind - 1], NULL, NULL);
+    if (got == 'h' || i == HELP) {
+      *help = true;
+    } else if (i == VERSION) {
+      *version = true;
+    } else {
+      seen[i] = true;
+      if ((allowed = options[i].set(out, optarg)))
+        return usage("--%s '%s': it has to be %s", options[i].name, optarg, allowed);
+    }
+  }
+  return CLI_OK;
+}
+
+const struct cli_command *cli_parse(int argc, char **argv, const struct cli_command *commands, struct cli *out, int *status) {
+  bool seen[OPTIONS] = {false}, help = false, version = false;
+  *out = (struct cli){.rank = -1, .limit = -1, .kind = -1, .depth = -1, .last = -1};
+  *status = parse_options(argc, argv, out, seen, &help, &version);
+  if (*status)
+    return NULL;
+  if (version) {
+    printf("cirron-query %s\n", CIRRON_VERSION);
+    return NULL;
+  }
+  const char *name = optind < argc ? argv[optind++] : NULL;
+  const struct cli_command *command = name ? find_command(name, commands) : commands;
+  if (!command) {
+    *status = wrong_command(name, commands);
+    return NULL;
+  }
+  if (help) {
+    if (name)
+      print_command_help(command);
+    else
+      print_help(commands);
+    return NULL;
+  }
+  out->args = argv + optind;
+  out->arg_count = argc - optind;
+  for (size_t i = 0; i < OPTIONS && !*status; i++)
+    if (seen[i] && options[i].only && !(command->options & options[i].only))
+      *status = usage("--%s has no meaning for %s; see cirron-query %s --help", options[i].name, command->name, command->name);
+  if (!*status && out->arg_count < command->min_args)
+    *status = usage("%s needs %s; see cirron-query %s --help", command->name, command->args, command->name);
+  if (!*status && out->arg_count > command->max_args)
+    *status = usage("'%s' is too much for %s; see cirron-query %s --help", out->args[command->max_args], command->name,
+                    command->name);
+  return *status ? NULL : command;
+}
+
+int cli_written(int error) {
+  if (!error || error == -EPIPE)
+    return CLI_OK;
+  say("writing failed: %s", strerror(-error));
+  return CLI_ERROR;
+}

@@ -1,0 +1,24 @@
+/* The commands: each runs on an open store and returns the exit status. */
+#ifndef CIRRON_CMD_H
+#define CIRRON_CMD_H
+
+#include "cli.h"
+
+int cmd_report(const struct cli *cli);
+int cmd_sessions(const struct cli *cli);
+int cmd_tree(const struct cli *cli);
+int cmd_spans(const struct cli *cli);
+int cmd_marks(const struct cli *cli);
+int cmd_snapshots(const struct cli *cli);
+int cmd_steps(const struct cli *cli);
+int cmd_sql(const struct cli *cli);
+
+/* How many rows a table shows where nothing was said; the other formats give all. */
+#define CMD_TABLE_ROWS 50
+
+/* The rows to show: --limit, else CMD_TABLE_ROWS in a table and all else. */
+int64_t cmd_limit(const struct cli *cli);
+/* For the row after the last one: says on stderr that there are more. */
+void cmd_more(const struct cli *cli, int64_t shown);
+
+#endif

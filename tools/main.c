@@ -1,0 +1,77 @@
+/* cirron-query: reads a store. The order of things: command line, store, command. */
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cmd.h"
+#include "db.h"
+#include "say.h"
+#include "units.h"
+
+static const struct cli_command commands[] = {
+    {"report", "", "What a person wants first: how it ended, where the time went, first bad value",
+     "Of several sessions it takes the latest that trains. --check makes it a test for scripts:\n"
+     "  complete  nothing was dropped        finished  the program ended by itself with status 0\n"
+     "  finite    no mark is NaN or infinite\n",
+     cmd_report, CLI_SESSION | CLI_CHECKS, 0, 0},
+    {"sessions", "", "One row a traced process", NULL, cmd_sessions, CLI_SESSION | CLI_LIMIT, 0, 0},
+    {"tree", "", "The spans as they lie in each other, repeated ones collapsed",
+     "Of more than three spans of a name in a row it shows the first, the slowest and those with an error.\n", cmd_tree,
+     CLI_SESSION | CLI_DEPTH | CLI_LAST | CLI_ALL, 0, 0},
+    {"steps", "", "One row a training step, with the time of each phase", NULL, cmd_steps,
+     CLI_SESSION | CLI_LIMIT | CLI_SLOWEST, 0, 0},
+    {"spans", "", "One row a span", NULL, cmd_spans, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_SLOWEST, 0, 0},
+    {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME, 0, 0},
+    {"snapshots", "[TENSOR]", "Statistics of weights and gradients; TENSOR: only this one (* matches anything)", NULL,
+     cmd_snapshots, CLI_SESSION | CLI_LIMIT, 1, 0},
+    {"sql", "QUERY", "The rows of an SQL query; it can only read",
+     "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
+     "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",
+     cmd_sql, CLI_LIMIT, 1, 1},
+    {0},
+};
+
+int64_t cmd_limit(const struct cli *cli) {
+  if (cli->limit >= 0)
+    return cli->limit ? cli->limit : INT64_MAX;
+  return cli->format == OUT_TABLE ? CMD_TABLE_ROWS : INT64_MAX;
+}
+
+void cmd_more(const struct cli *cli, int64_t shown) {
+  if (cli->limit < 0)
+    say("there are more than these %lld; --limit N shows N, --limit 0 all", (long long)shown);
+}
+
+/* Whatever was printed has to have arrived. */
+static int finish(int status) {
+  errno = 0;
+  int error = fflush(stdout) != 0 || ferror(stdout) ? (errno ? errno : EPIPE) : 0;
+  int written = cli_written(-error);
+  return status ? status : written;
+}
+
+int main(int argc, char **argv) {
+  struct cli cli;
+  int status;
+  const char *path;
+  char why[1024], note[1024];
+
+  setlocale(LC_CTYPE, "");  /* numbers stay as in C */
+  signal(SIGPIPE, SIG_IGN); /* `cirron-query spans | head` is no error; writes then fail with EPIPE */
+  const struct cli_command *command = cli_parse(argc, argv, commands, &cli, &status);
+  if (!command)
+    return finish(status);
+  out_style(stdout, &cli.style);
+  units_init(cli.style.utf8);
+  if (db_find(cli.db, &path, why, sizeof why) != 0 || db_open(path, &cli.store, why, sizeof why, note, sizeof note) != 0) {
+    say("%s", why);
+    return CLI_ERROR;
+  }
+  if (*note)
+    say("%s", note);
+  status = command->run(&cli);
+  sqlite3_close(cli.store);
+  return finish(status);
+}

@@ -1,0 +1,174 @@
+#include "pick.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/ring_abi.h"
+#include "../proto/store_abi.h"
+#include "db.h"
+#include "say.h"
+
+/* Ranks of a job whose launcher gave no run id start within this time of each other. */
+#define SAME_START_NS 60000000000
+
+static char *text(sqlite3_stmt *stmt, int column) {
+  const char *value = (const char *)sqlite3_column_text(stmt, column);
+  return value ? buf_strdup(value) : NULL;
+}
+
+static int64_t number(sqlite3_stmt *stmt, int column, int64_t none) {
+  return sqlite3_column_type(stmt, column) == SQLITE_NULL ? none : sqlite3_column_int64(stmt, column);
+}
+
+static const char columns[] =
+    "SELECT sid, id, prefix, state, pid, ppid, rank, local_rank, world_size, host, exe, argv, cwd,"
+    " python_version, run_id, start_ns, end_ns, last_ns, exit_code, exit_signal, spans, marks, emitted_spans,"
+    " emitted_marks, dropped, dropped_total, overhead_ns, attrs FROM sessions"
+    " WHERE (?1 < 0 OR coalesce(rank, 0) = ?1) ORDER BY start_ns, sid";
+
+static void read_row(sqlite3_stmt *stmt, struct pick_session *s) {
+  const char *id = (const char *)sqlite3_column_text(stmt, 1), *prefix = (const char *)sqlite3_column_text(stmt, 2);
+  *s = (struct pick_session){.sid = sqlite3_column_int64(stmt, 0)};
+  snprintf(s->id, sizeof s->id, "%.32s", id ? id : "");
+  s->prefix = strtoull(prefix ? prefix : "", NULL, 16);
+  s->state = text(stmt, 3);
+  if (!s->state)
+    s->state = buf_strdup(SESSION_LOST);
+  s->pid = sqlite3_column_int64(stmt, 4);
+  s->ppid = number(stmt, 5, -1);
+  s->rank = number(stmt, 6, -1);
+  s->local_rank = number(stmt, 7, -1);
+  s->world_size = number(stmt, 8, -1);
+  s->host = text(stmt, 9);
+  s->exe = text(stmt, 10);
+  s->argv = text(stmt, 11);
+  s->cwd = text(stmt, 12);
+  s->python_version = text(stmt, 13);
+  s->run_id = text(stmt, 14);
+  s->start_ns = sqlite3_column_int64(stmt, 15);
+  s->end_ns = number(stmt, 16, 0);
+  s->last_ns = number(stmt, 17, 0);
+  s->exit_code = number(stmt, 18, -1);
+  s->exit_signal = number(stmt, 19, -1);
+  s->spans = sqlite3_column_int64(stmt, 20);
+  s->marks = sqlite3_column_int64(stmt, 21);
+  s->emitted_spans = sqlite3_column_int64(stmt, 22);
+  s->emitted_marks = sqlite3_column_int64(stmt, 23);
+  s->dropped = text(stmt, 24);
+  s->dropped_total = sqlite3_column_int64(stmt, 25);
+  s->overhead_ns = sqlite3_column_int64(stmt, 26);
+  s->attrs = text(stmt, 27);
+}
+
+static int no_session(const struct cli *cli, size_t fitting) {
+  if (fitting > 1)
+    say("session '%s': %zu sessions begin so; give more digits (see cirron-query sessions)", cli->session, fitting);
+  else if (cli->session && cli->rank >= 0)
+    say("session '%s' of rank %lld: not in this store (see cirron-query sessions)", cli->session, (long long)cli->rank);
+  else if (cli->session)
+    say("session '%s': not in this store (see cirron-query sessions)", cli->session);
+  else
+    say("rank %lld: no session of this rank in this store (see cirron-query sessions)", (long long)cli->rank);
+  return CLI_ERROR;
+}
+
+static void session_fini(struct pick_session *s) {
+  char *texts[] = {s->state, s->host, s->exe, s->cwd, s->argv, s->python_version, s->run_id, s->dropped, s->attrs};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    free(texts[i]);
+}
+
+/* Leaves only those that --session asks for. */
+static size_t choose(const struct cli *cli, struct pick_session *list, size_t count) {
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i++) {
+    bool last = strcmp(cli->session, "last") == 0;
+    if (last ? i + 1 == count : strncmp(list[i].id, cli->session, strlen(cli->session)) == 0)
+      list[kept++] = list[i];
+    else
+      session_fini(&list[i]);
+  }
+  return kept;
+}
+
+int pick_sessions(const struct cli *cli, struct pick_session **out, size_t *count) {
+  struct pick_session *list = NULL;
+  size_t n = 0, cap = 0;
+  for (sqlite3_stmt *stmt = db_query(cli->store, columns, cli->rank); db_step(stmt); n++) {
+    if (n == cap) {
+      cap = cap ? 2 * cap : 8;
+      list = buf_realloc(list, cap * sizeof *list);
+    }
+    read_row(stmt, &list[n]);
+  }
+  if (cli->session)
+    n = choose(cli, list, n);
+  if ((cli->session && n != 1) || (cli->rank >= 0 && n == 0)) {
+    pick_free(list, n);
+    return no_session(cli, n);
+  }
+  *out = list;
+  *count = n;
+  return CLI_OK;
+}
+
+void pick_free(struct pick_session *sessions, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    session_fini(&sessions[i]);
+  free(sessions);
+}
+
+void pick_where(const struct cli *cli, const struct pick_session *sessions, size_t count, const char *column, struct buf *out) {
+  if (!cli->session && cli->rank < 0) {
+    buf_puts(out, "1");
+    return;
+  }
+  buf_printf(out, "%s IN (", column);
+  for (size_t i = 0; i < count; i++)
+    buf_printf(out, "%s%lld", i ? "," : "", (long long)sessions[i].sid);
+  buf_puts(out, ")");
+}
+
+bool pick_trains(const struct cli *cli, int64_t sid) {
+  return db_value(cli->store, 0, "SELECT 1 FROM steps WHERE sid = ? LIMIT 1", sid) ||
+         db_value(cli->store, 0, "SELECT 1 FROM rollups WHERE sid = ?1 AND kind IN (?2, ?3) LIMIT 1", sid, SPAN_BATCH,
+                  SPAN_OPTIMIZER);
+}
+
+bool pick_same_job(const struct pick_session *a, const struct pick_session *b) {
+  if (a->world_size != b->world_size || a->world_size < 2)
+    return false;
+  if (a->run_id && *a->run_id && b->run_id && *b->run_id)
+    return strcmp(a->run_id, b->run_id) == 0;
+  int64_t apart = a->start_ns > b->start_ns ? a->start_ns - b->start_ns : b->start_ns - a->start_ns;
+  return apart < SAME_START_NS;
+}
+
+const struct pick_session *pick_main(const struct cli *cli, const struct pick_session *sessions, size_t count) {
+  const struct pick_session *found = NULL;
+  for (size_t i = count; i-- > 0 && !found;)
+    if (pick_trains(cli, sessions[i].sid))
+      found = &sessions[i];
+  if (!found)
+    return count ? &sessions[count - 1] : NULL;
+  for (size_t i = 0; i < count; i++)
+    if (sessions[i].rank >= 0 && sessions[i].rank < found->rank && pick_same_job(&sessions[i], found) &&
+        pick_trains(cli, sessions[i].sid))
+      found = &sessions[i];
+  return found;
+}
+
+void pick_command(const struct pick_session *session, struct buf *out) {
+  json_t *argv = session->argv ? json_loads(session->argv, JSON_ALLOW_NUL, NULL) : NULL, *word;
+  size_t i;
+  json_array_foreach(argv, i, word) {
+    const char *one = json_string_value(word);
+    bool plain = one && *one && !strpbrk(one, " \t\n\"'");
+    if (one) /* quoted enough to see where an argument ends; not meant for a shell */
+      buf_printf(out, plain ? "%s%s" : "%s'%s'", i ? " " : "", one);
+  }
+  if (!out->len)
+    buf_puts(out, session->exe && *session->exe ? session->exe : "(unknown program)");
+  json_decref(argv);
+}
