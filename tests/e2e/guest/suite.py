@@ -1,0 +1,9 @@
+"""Everything of this folder in one run: suite.py [-k PATTERN] [-j N] [--keep DIR]."""
+import harness
+
+import programs  # noqa: F401
+import pythons  # noqa: F401
+import private  # noqa: F401
+import symbols  # noqa: F401
+
+harness.main()
