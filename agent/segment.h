@@ -18,6 +18,10 @@ int segment_open(uint64_t session);
  * is no segment or no room (counted). */
 uint32_t segment_name(const char *text, size_t len);
 
+/* The script closed the segment's descriptor: moves the content to a new memfd at the same address. Returns 0 or a negative errno
+ * (-ENOTSUP for private memory). A counter that another thread raises meanwhile may lose that one. */
+int segment_renew(void);
+
 struct ring_segment *segment_get(void); /* NULL before segment_open */
 int segment_fd(void);                   /* to pass on; -1 where it is no longer ours */
 unsigned segment_generation(void);      /* changes with each segment_open: caches of ids start anew */

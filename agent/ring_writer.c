@@ -1,0 +1,216 @@
+/* See ring_writer.h and proto/ring_abi.h.
+ *
+ * ring_put and the open slots are the hot path: no lock, no system call, no page fault (the memory is populated when the ring is
+ * made). The room is reckoned with an old look at the reader's tail, which costs no cache miss, and looked up only when the ring
+ * seems full. The counters in the header are the writer's alone, so they are plain additions stored relaxed.
+ *
+ * An open slot is read without a lock while it changes. Its words are stored as relaxed atomics between two stores of id, with a
+ * fence after the one that frees it: a reader that sees the same id before and after its copy has seen one entry.
+ */
+#include "ring_writer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fd.h"
+#include "utf8.h"
+
+#define RING_NAME "cirron-ring"
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+static size_t ring_bytes(const struct ring *ring) {
+  return RING_BYTES((size_t)ring->mask + 1);
+}
+
+static void ring_place(struct ring *ring, void *memory) {
+  ring->shm = memory;
+  ring->open = (struct ring_open *)((char *)memory + RING_OPEN_OFFSET);
+  ring->cells = (uint8_t *)memory + RING_CELLS_OFFSET;
+}
+
+static void header_init(struct ring_header *shm, uint64_t session, uint32_t ring_no, uint32_t cells) {
+  shm->abi_major = RING_ABI_MAJOR;
+  shm->abi_minor = RING_ABI_MINOR;
+  shm->cells = cells;
+  shm->open_slots = RING_OPEN_SLOTS;
+  shm->ring_no = ring_no;
+  shm->session = session;
+  __atomic_store_n(&shm->magic, RING_MAGIC, __ATOMIC_RELEASE);
+}
+
+int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out) {
+  if (cells < RING_MIN_CELLS || cells > RING_MAX_CELLS || (cells & (cells - 1)))
+    return -EINVAL;
+  void *memory;
+  struct owned_fd owned;
+  if (fd_memory(RING_NAME, RING_BYTES(cells), true, &memory, &owned) < 0) {
+    owned = OWNED_FD_NONE;
+    memory = mmap(NULL, RING_BYTES(cells), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED)
+      return -errno;
+  }
+  header_init(memory, session, ring_no, cells);
+  *out = (struct ring){.mask = cells - 1, .ring_no = ring_no, .fd = owned.fd, .dev = owned.dev, .ino = owned.ino};
+  ring_place(out, memory);
+  return 0;
+}
+
+void ring_unmap(struct ring *ring) {
+  struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
+  fd_drop(&owned);
+  ring->fd = -1;
+  if (ring->shm)
+    munmap(ring->shm, ring_bytes(ring));
+  ring->shm = NULL;
+  ring->open = NULL;
+  ring->cells = NULL;
+}
+
+void ring_renew(struct ring *ring) {
+  int saved = errno;
+  struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
+  if (fd_memory_renew(RING_NAME, ring_bytes(ring), ring_bytes(ring), true, ring->shm, &owned) < 0)
+    owned = OWNED_FD_NONE; /* recorded on, but no collector can have it any more */
+  ring->fd = owned.fd;
+  ring->dev = owned.dev;
+  ring->ino = owned.ino;
+  __atomic_store_n(&ring->renew, false, __ATOMIC_RELEASE);
+  errno = saved;
+}
+
+static void check_renew(struct ring *ring) {
+  if (unlikely(__atomic_load_n(&ring->renew, __ATOMIC_RELAXED)))
+    ring_renew(ring);
+}
+
+static void count(uint64_t *counter) {
+  __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+}
+
+static void count_emitted(struct ring_header *shm, uint8_t type) {
+  if (type == RING_SPAN)
+    count(&shm->emitted_spans);
+  else if (type == RING_MARK)
+    count(&shm->emitted_marks);
+}
+
+static void count_dropped(struct ring_header *shm, uint8_t type) {
+  if (type == RING_SPAN)
+    count(&shm->dropped_spans);
+  else if (type == RING_MARK)
+    count(&shm->dropped_marks);
+  else if (type == RING_MOVE)
+    count(&shm->dropped_moves);
+}
+
+static bool has_room(struct ring *ring, unsigned n, bool structural) {
+  uint64_t cells = (uint64_t)ring->mask + 1;
+  uint64_t need = n + (structural ? 0 : RING_RESERVED);
+  if (ring->head - ring->tail_seen + need <= cells)
+    return true;
+  uint64_t tail = __atomic_load_n(&ring->shm->tail, __ATOMIC_ACQUIRE);
+  if (ring->head - tail > cells) /* no reader of ours left it like this: counts as full */
+    return false;
+  ring->tail_seen = tail;
+  return ring->head - tail + need <= cells;
+}
+
+unsigned ring_text_cells(size_t len) {
+  size_t cells = len / RING_TEXT_BYTES + (len % RING_TEXT_BYTES != 0);
+  return cells < RING_TEXT_MAX_CELLS ? (unsigned)cells : RING_TEXT_MAX_CELLS;
+}
+
+static uint8_t *cell_at(struct ring *ring, uint64_t index) {
+  return ring->cells + (index & ring->mask) * RING_CELL;
+}
+
+static void put_text(struct ring *ring, uint64_t index, const char *text, size_t len) {
+  for (size_t done = 0; done < len; index++) {
+    size_t used = len - done < RING_TEXT_BYTES ? len - done : RING_TEXT_BYTES;
+    struct ring_text cell = {.type = RING_TEXT, .used = (uint16_t)used};
+    memcpy(cell.text, text + done, used);
+    memcpy(cell_at(ring, index), &cell, sizeof(cell));
+    done += used;
+  }
+}
+
+#define TEXT_MAX_BYTES ((size_t)RING_TEXT_MAX_CELLS * RING_TEXT_BYTES)
+
+/* How much of the two texts is kept: *a_len and *b_len are shortened, or become 0. Returns the cells of a in *a_cells and those of
+ * both as result. */
+static unsigned plan_text(uint8_t type, const char *a, size_t *a_len, const char *b, size_t *b_len, unsigned *a_cells) {
+  if (!a || (type != RING_SPAN && type != RING_MARK))
+    *a_len = 0;
+  if (!b || type != RING_MARK)
+    *b_len = 0;
+  if (type == RING_MARK)
+    *a_len = utf8_cut(a, *a_len, TEXT_MAX_BYTES);
+  else if (*a_len > TEXT_MAX_BYTES)
+    *a_len = 0;
+  *a_cells = ring_text_cells(*a_len);
+  if (*b_len > (RING_TEXT_MAX_CELLS - *a_cells) * (size_t)RING_TEXT_BYTES)
+    *b_len = 0;
+  return *a_cells + ring_text_cells(*b_len);
+}
+
+bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural) {
+  uint8_t type = *(const uint8_t *)cell;
+  unsigned a_cells = 0, text_cells = 0;
+  if (unlikely(a_len | b_len))
+    text_cells = plan_text(type, a, &a_len, b, &b_len, &a_cells);
+
+  check_renew(ring);
+  count_emitted(ring->shm, type);
+  if (unlikely(!has_room(ring, 1 + text_cells, structural))) {
+    count_dropped(ring->shm, type);
+    return false;
+  }
+  uint8_t *at = cell_at(ring, ring->head);
+  memcpy(at, cell, RING_CELL);
+  if (type == RING_SPAN || type == RING_MARK)
+    at[offsetof(struct ring_span, text_cells)] = (uint8_t)text_cells;
+  if (type == RING_MARK)
+    at[offsetof(struct ring_mark, value_cells)] = (uint8_t)a_cells;
+  if (unlikely(text_cells)) {
+    put_text(ring, ring->head + 1, a, a_len);
+    put_text(ring, ring->head + 1 + a_cells, b, b_len);
+  }
+  ring->head += 1 + text_cells;
+  __atomic_store_n(&ring->shm->head, ring->head, __ATOMIC_RELEASE);
+  return true;
+}
+
+static_assert(offsetof(struct ring_span, text_cells) == offsetof(struct ring_mark, text_cells), "one place for both");
+
+static int find_slot(const struct ring *ring) {
+  for (unsigned i = 0; i < RING_OPEN_SLOTS; i++) {
+    unsigned slot = (ring->slot_hint + i) % RING_OPEN_SLOTS;
+    if (__atomic_load_n(&ring->open[slot].id, __ATOMIC_RELAXED) == 0)
+      return (int)slot;
+  }
+  return -1;
+}
+
+int ring_open_slot(struct ring *ring, const struct ring_open *entry) {
+  check_renew(ring);
+  int slot = find_slot(ring);
+  if (slot < 0)
+    return -1;
+  uint64_t words[RING_CELL / sizeof(uint64_t)];
+  uint64_t *to = (uint64_t *)&ring->open[slot];
+  memcpy(words, entry, sizeof(words));
+  for (size_t i = 1; i < sizeof(words) / sizeof(words[0]); i++)
+    __atomic_store_n(&to[i], words[i], __ATOMIC_RELAXED);
+  __atomic_store_n(&ring->open[slot].id, entry->id, __ATOMIC_RELEASE);
+  ring->slot_hint = ((uint32_t)slot + 1) % RING_OPEN_SLOTS;
+  return slot;
+}
+
+void ring_close_slot(struct ring *ring, int slot) {
+  if (slot < 0 || slot >= (int)RING_OPEN_SLOTS)
+    return;
+  __atomic_store_n(&ring->open[slot].id, 0, __ATOMIC_RELEASE);
+  __atomic_thread_fence(__ATOMIC_RELEASE); /* before what a next entry stores here */
+  ring->slot_hint = (uint32_t)slot;
+}
