@@ -1,0 +1,28 @@
+/* The settings of collectord: one table parses, checks and explains them, for the command line and for --config. */
+#ifndef CIRRON_CONFIG_H
+#define CIRRON_CONFIG_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct config {
+  bool foreground;
+  bool any_user;
+  char socket[PATH_MAX]; /* empty: where agents look first (link_abi.h) */
+  char db[PATH_MAX];
+  uint64_t idle_exit_s; /* 0: never */
+  uint64_t max_sessions, max_rings;
+};
+
+enum config_result {
+  CONFIG_RUN,     /* go on with *out */
+  CONFIG_DONE,    /* --help or --version: `message` is for stdout */
+  CONFIG_INVALID, /* `message` is one line for stderr */
+};
+
+/* Reads the command line and the file that --config names; what the command line says counts. */
+enum config_result config_parse(int argc, char *const *argv, struct config *out, char *message, size_t message_len);
+
+#endif

@@ -1,0 +1,150 @@
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+/* From Linux 6.15 a pidfd keeps the exit status of its process, also after that was reaped. Older headers do not have these; the
+ * size is part of the ioctl's number, so the struct is the first published one that holds the status. */
+struct pidfd_info_v2 {
+  uint64_t mask, cgroupid;
+  uint32_t pid, tgid, ppid, ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid;
+  int32_t exit_code;
+};
+#define PIDFD_IOCTL_GET_INFO _IOWR(0xFF, 11, struct pidfd_info_v2)
+#define PIDFD_MASK_EXIT (1ull << 3)
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define STAT_START_TIME 22
+#define STAT_EXIT_CODE 52
+
+int process_open(pid_t pid) {
+  if (pid <= 0)
+    return -ESRCH;
+  int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+  return fd < 0 ? -errno : fd;
+}
+
+int process_open_peer(int socket, pid_t pid) {
+  /* The socket's own pidfd can't be that of another process which got the same number meanwhile. */
+  int fd = -1;
+  socklen_t len = sizeof fd;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0 && fd >= 0) {
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* it is so already; costs nothing to be sure */
+    return fd;
+  }
+  return process_open(pid);
+}
+
+bool process_ended(int pidfd) {
+  struct pollfd p = {.fd = pidfd, .events = POLLIN};
+  return poll(&p, 1, 0) > 0 && (p.revents & (POLLIN | POLLHUP));
+}
+
+/* The stat file of a process: its state and the number in field `wanted`. */
+static int stat_read(pid_t pid, char *state, int wanted, uint64_t *value) {
+  char path[40], text[2048];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return -errno;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0)
+    return -ESRCH;
+  text[n] = '\0';
+  char *at = strrchr(text, ')'); /* the name before it may hold anything */
+  if (!at || at[1] != ' ' || !at[2])
+    return -EBADMSG;
+  *state = at[2];
+  at += 3;
+  for (int field = 4; *at; field++) {
+    uint64_t number = strtoull(at, &at, 10);
+    if (field == wanted)
+      *value = number;
+    while (*at && *at != ' ')
+      at++;
+    if (*at != ' ')
+      break;
+  }
+  return 0;
+}
+
+static struct process_exit decode(int status) {
+  struct process_exit e = {.known = true, .code = -1};
+  if (WIFSIGNALED(status))
+    e.signal = WTERMSIG(status);
+  else
+    e.code = WEXITSTATUS(status);
+  return e;
+}
+
+static bool status_of_pidfd(int pidfd, struct process_exit *out) {
+  struct pidfd_info_v2 info = {.mask = PIDFD_MASK_EXIT};
+  if (ioctl(pidfd, PIDFD_IOCTL_GET_INFO, &info) != 0 || !(info.mask & PIDFD_MASK_EXIT))
+    return false;
+  *out = decode(info.exit_code);
+  return true;
+}
+
+static bool status_of_zombie(pid_t pid, struct process_exit *out) {
+  char state = 0;
+  uint64_t code = UINT64_MAX;
+  if (stat_read(pid, &state, STAT_EXIT_CODE, &code) != 0 || state != 'Z' || code > 0xffff)
+    return false;
+  *out = decode((int)code);
+  return true;
+}
+
+struct process_exit process_exit_status(int pidfd, pid_t pid) {
+  struct process_exit e = {.code = -1};
+  /* The pidfd knows once its parent has waited for it, the stat file until then: it may happen between the two looks. */
+  if (status_of_pidfd(pidfd, &e) || status_of_zombie(pid, &e) || status_of_pidfd(pidfd, &e))
+    return e;
+  return (struct process_exit){.code = -1};
+}
+
+enum process_mapping process_mapping(pid_t pid, ino_t inode) {
+  char path[40], line[512];
+  snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+  FILE *f = fopen(path, "re");
+  if (!f)
+    return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
+  enum process_mapping found = PROCESS_GONE;
+  while (found != PROCESS_MAPS && fgets(line, sizeof line, f)) {
+    unsigned long long ino = 0;
+    int name = 0;
+    if (sscanf(line, "%*s %*s %*s %*s %llu %n", &ino, &name) < 1)
+      continue; /* the rest of an overlong line */
+    found = PROCESS_MAPS_NOT;
+    if (ino == inode && strncmp(line + name, "/memfd:", 7) == 0)
+      found = PROCESS_MAPS;
+  }
+  if (ferror(f) && found != PROCESS_MAPS)
+    found = PROCESS_UNKNOWN;
+  fclose(f);
+  return found;
+}
+
+int process_start_wall(pid_t pid, int64_t *start_ns) {
+  char state = 0;
+  uint64_t ticks = 0;
+  int err = stat_read(pid, &state, STAT_START_TIME, &ticks);
+  if (err || state == 'Z' || state == 'X')
+    return -ESRCH;
+  *start_ns = clock_wall_of_ticks(ticks);
+  return 0;
+}
