@@ -17,12 +17,12 @@ struct ring {
   uint32_t mask;
   uint32_t ring_no;
   uint32_t slot_hint;
-  int fd;             /* kept to hand the ring to another collector; -1 where there is none */
-  uint64_t dev, ino;  /* of fd, to see that it is still ours */
-  bool attached;      /* the collector of the present connection has it; owned by link.c */
-  bool renew;         /* atomic: the descriptor was lost, the writer has to call ring_renew; set by link.c */
-  bool in_use;        /* by a living thread */
-  struct ring *next;  /* all rings of the process, owned by session.c */
+  int fd;            /* kept to hand the ring to another collector; -1 where there is none */
+  uint64_t dev, ino; /* of fd, to see that it is still ours */
+  bool attached;     /* the collector of the present connection has it; owned by link.c */
+  bool renew;        /* atomic: the descriptor was lost, the writer has to call ring_renew; set by link.c */
+  bool in_use;       /* by a living thread */
+  struct ring *next; /* all rings of the process, owned by session.c */
 };
 
 /* A sealed, prefaulted memfd ring. Returns 0, or a negative errno. Where memfd_create is refused the ring is private memory

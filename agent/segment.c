@@ -24,7 +24,7 @@
 static struct {
   struct ring_segment *shm;
   _Atomic uint32_t *table;
-  uint32_t used;  /* bytes of the names area; as names_used, but ours alone */
+  uint32_t used; /* bytes of the names area; as names_used, but ours alone */
   uint32_t names;
   struct owned_fd owned;
   unsigned generation;
