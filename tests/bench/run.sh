@@ -1,0 +1,19 @@
+#!/bin/bash
+# What the agent costs, as ratios from this machine at this moment. Nothing here fails for being slow; docs/measurements.md keeps
+# numbers that were seen. Takes about five minutes. B is the build folder.
+set -eu
+cd "$(dirname "$0")/../.."
+export BUILD=$PWD/${B:-build}
+python=$PWD/.venv/bin/python
+mapfile -t pythons < <(tests/run_pythons.sh)
+echo "Machine: $(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), load $(cut -d' ' -f1 /proc/loadavg)"
+
+echo "A span in C, with a live collector (goal: ratio 1.35)"
+"$python" tests/bench/compare.py "$BUILD/span_cost"
+echo "Start and end of /bin/true (goal: 1.05)"
+"${CC:-cc}" -O2 -D_GNU_SOURCE -o "$BUILD/exec_cost" tests/bench/exec_cost.c
+"$BUILD/exec_cost" "$BUILD/libcirron_agent.so" 1500
+echo "Call-bound Python that is not observed (goal: 1.01)"
+"$python" tests/bench/compare.py calls "${pythons[@]}"
+echo "Training (goals: mlp 1.02, cnn 1.005)"
+"$python" tests/bench/compare.py train "$python"
