@@ -12,6 +12,10 @@
 /* From the constructor. False: no supported interpreter in this process (yet). Touches nothing else then. */
 bool attach_early(void);
 
+/* From inside a running interpreter that we were not preloaded into (`import cirron` of the file itself). GIL held. Observes the
+ * modules that are there already. False: attached already, or not to be. */
+bool attach_late(void);
+
 /* Is an interpreter attached? Any thread. */
 bool attach_done(void);
 

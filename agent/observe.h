@@ -40,6 +40,12 @@ PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject
 /* The module of this name has run: resolve the table's entries in it. For attach.c. */
 void observe_module_ready(const char *module_name);
 
+/* The same for all modules of the table that are there already: the interpreter was attached late. For attach.c. */
+void observe_modules_present(void);
+
+/* The interpreter is gone; another may come. For attach.c. */
+void observe_forget(void);
+
 /* Is a code object's file that of a module in the table? Returns the module's name or NULL. For attach.c. */
 const char *observe_wanted_module(const char *file_name);
 

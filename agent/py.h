@@ -140,7 +140,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, Py_CompileString, (const char *, const char *, int))                                                           \
   X(PyObject *, PyEval_EvalCode, (PyObject *, PyObject *, PyObject *))                                                         \
   X(PyObject *, PyEval_GetBuiltins, (void))                                                                                    \
-  X(PyObject *, PyWeakref_NewRef, (PyObject *, PyObject *))
+  X(PyObject *, PyWeakref_NewRef, (PyObject *, PyObject *))                                                                    \
+  X(long, PyLong_AsLong, (PyObject *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
 #define PY_OPTIONAL(X)                                                                                                          \
@@ -162,6 +163,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyExc_StopIteration)                                                                                                       \
   X(PyType_Type)                                                                                                               \
   X(PyStaticMethod_Type)                                                                                                       \
+  X(PyCode_Type)                                                                                                                  \
   X(PyClassMethod_Type)                                                                                                        \
   X(_Py_NoneStruct)                                                                                                            \
   X(PyBaseObject_Type)                                                                                                         \

@@ -1,0 +1,177 @@
+/* See attach.h. States: nothing found -> attached -> (Py_Finalize) -> to be attached again at the next start of an interpreter.
+ *
+ * setlocale is the one function of libc that every version calls while it starts, after its list of audit hooks is in place and
+ * before its modules are built, so a libpython that a host loads with dlopen is met there. It costs other programs one look at
+ * where the call came from, the first time a place calls.
+ *
+ * Threads: the audit callback may be called by any thread and any interpreter at the same time; we act in the main one only, with
+ * its GIL held or its thread attached. setlocale may be called by any thread.
+ */
+#include "attach.h"
+
+#include <locale.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attach_hook.h"
+#include "glibc.h"
+#include "init.h"
+#include "module.h"
+#include "observe.h"
+#include "session.h"
+#include "symbol.h"
+#include "trigger.h"
+
+/* One look at this tells whether the process has an interpreter; anything more would be paid by every /bin/true. */
+extern const char *Py_GetVersion(void) __attribute__((weak));
+
+static atomic_bool attached;
+static atomic_bool inert;                        /* there is an interpreter, and it is not to be touched */
+static atomic_flag attaching = ATOMIC_FLAG_INIT; /* one thread does it; others go on without */
+
+static const char *code_text(PyObject *code, const char *attribute, PyObject **owner) {
+  *owner = py.PyObject_GetAttrString(code, attribute);
+  return *owner ? py.PyUnicode_AsUTF8AndSize(*owner, NULL) : NULL;
+}
+
+/* The name of an observed module whose body this code is, or NULL. */
+static const char *body_of(PyObject *code) {
+  PyObject *file, *name = NULL;
+  const char *text = code_text(code, "co_filename", &file);
+  const char *module = text ? observe_wanted_module(text) : NULL;
+  if (module && (!(text = code_text(code, "co_name", &name)) || strcmp(text, "<module>") != 0))
+    module = NULL;
+  if (file)
+    py.Py_DecRef(file);
+  if (name)
+    py.Py_DecRef(name);
+  return module;
+}
+
+static void body_begins(PyObject *args) {
+  if (!py.Py_IsInitialized() || !py_in_main())
+    return;
+  trigger_sweep();
+  PyObject *code = py.PyTuple_Size(args) > 0 ? py.PyTuple_GetItem(args, 0) : NULL;
+  if (!code || (void *)py_type(code) != py.PyCode_Type)
+    return; /* somebody's own sys.audit("exec", ...) */
+  const char *module = body_of(code);
+  if (module)
+    trigger_arm(code, module);
+  if (py.PyErr_Occurred())
+    py.PyErr_Clear();
+}
+
+static void interpreter_ends(void) {
+  if (py.Py_IsInitialized())
+    return; /* a script that raises this event itself */
+  session_close();
+  trigger_forget();
+  observe_forget();
+  attach_hook_before_free();
+  atomic_store(&attached, false);
+}
+
+static int audit(const char *event, PyObject *args, void *data) {
+  (void)data;
+  if (event[0] == 'e' && strcmp(event, "exec") == 0)
+    body_begins(args);
+  else if (event[0] == 'c' && strcmp(event, "cpython._PySys_ClearAuditHooks") == 0)
+    interpreter_ends();
+  return 0;
+}
+
+/* The table of built-in modules survives the interpreter; once per library is enough. */
+static void builtin_add(void) {
+  static const void *added_to;
+  if (added_to == py.PyFunction_Type)
+    return;
+  if (py.PyImport_AppendInittab("cirron", module_init) == 0)
+    added_to = py.PyFunction_Type;
+}
+
+/* An interpreter that is not initialised yet, in a library or the process itself. */
+static bool attach_before_start(void *library) {
+  if (py_find(library) != 0 || !agent_start()) {
+    atomic_store(&inert, true);
+    return false;
+  }
+  if (py.Py_IsInitialized() || attach_hook_add(audit) != 0)
+    return false;
+  builtin_add();
+  atomic_store(&attached, true);
+  return true;
+}
+
+static bool attach_once(bool (*attach)(void *), void *library) {
+  if (atomic_load(&attached) || atomic_load(&inert) || atomic_flag_test_and_set(&attaching))
+    return false;
+  bool result = attach(library);
+  atomic_flag_clear(&attaching);
+  return result;
+}
+
+bool attach_early(void) {
+  return Py_GetVersion && dlsym && attach_once(attach_before_start, RTLD_DEFAULT);
+}
+
+static bool attach_running(void *library) {
+  if (py_find(library) != 0 || !agent_start()) {
+    atomic_store(&inert, true);
+    return false;
+  }
+  if (!py.Py_IsInitialized() || !py.PyGILState_Check() || !py_in_main() || attach_hook_add(audit) != 0)
+    return false;
+  atomic_store(&attached, true);
+  observe_modules_present();
+  return true;
+}
+
+bool attach_late(void) {
+  return dlsym && attach_once(attach_running, RTLD_DEFAULT);
+}
+
+bool attach_done(void) {
+  return atomic_load_explicit(&attached, memory_order_relaxed);
+}
+
+/* The library that the address is in, if it is a libpython. Closed again by dlclose. */
+static void *library_of(const void *address) {
+  Dl_info info;
+  if (!dladdr || !dlopen || !dladdr(address, &info) || !info.dli_fname)
+    return NULL;
+  const char *base = strrchr(info.dli_fname, '/');
+  if (!strstr(base ? base : info.dli_fname, "python"))
+    return NULL;
+  return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+static void attach_to_caller(const void *caller) {
+  static _Atomic(const void *) strangers[8]; /* places that called and are in no libpython */
+  _Atomic(const void *) *stranger = &strangers[((uintptr_t)caller >> 4) % 8];
+  if (Py_GetVersion) { /* attached before, and its interpreter has ended */
+    (void)attach_early();
+    return;
+  }
+  if (atomic_load_explicit(stranger, memory_order_relaxed) == caller)
+    return;
+  void *library = library_of(caller);
+  if (!library) {
+    atomic_store_explicit(stranger, caller, memory_order_relaxed);
+    return;
+  }
+  (void)attach_once(attach_before_start, library);
+  (void)dlclose(library); /* our own count of it only */
+}
+
+__attribute__((visibility("default"))) char *setlocale(int category, const char *locale) {
+  static _Atomic(void *) original;
+  void *found = atomic_load_explicit(&original, memory_order_relaxed);
+  if (!found) {
+    found = symbol_next("setlocale");
+    atomic_store_explicit(&original, found, memory_order_relaxed);
+  }
+  if (!atomic_load_explicit(&attached, memory_order_relaxed) && !atomic_load_explicit(&inert, memory_order_relaxed))
+    attach_to_caller(__builtin_return_address(0));
+  return found ? ((char *(*)(int, const char *))found)(category, locale) : NULL;
+}

@@ -1,0 +1,193 @@
+/* The probe table, and what an observed function does when it is called.
+ *
+ * A function object is observed, not its code: the wrapper that a decorator made is one object, its code is shared by all users
+ * of the decorator. Names are resolved in the dictionaries of module and classes, so that no descriptor and no __getattr__ runs.
+ */
+#include "observe.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "env.h"
+#include "observe_swap.h"
+#include "observe_table.h"
+#include "session.h"
+
+#define TABLES_MAX 16
+#define NAME_MAX_LEN 128
+
+static struct {
+  const struct probe *probes;
+  size_t n;
+} tables[TABLES_MAX];
+static size_t table_count;
+
+void observe_add(const struct probe *probes, size_t n) {
+  if (table_count < TABLES_MAX) {
+    tables[table_count].probes = probes;
+    tables[table_count++].n = n;
+  }
+}
+
+/* The call failed: its exception goes on as it was, whatever happens in the probe. */
+static void leave_failed(const struct probe *probe, struct observe_call *call) {
+  PyObject *type, *value, *trace;
+  py.PyErr_Fetch(&type, &value, &trace);
+  PyObject *kept[] = {type, value, trace};
+  for (unsigned i = 0; i < 3; i++)
+    if (kept[i])
+      py.Py_IncRef(kept[i]);
+  py.PyErr_Restore(type, value, trace); /* for the probe to look at */
+  probe->leave(call, NULL);
+  py.PyErr_Restore(kept[0], kept[1], kept[2]);
+}
+
+static PyObject *observed_call(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+  const struct probe *probe = observe_find(function);
+  struct observe_call call = {.args = args, .nargs = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, .kwnames = kwnames};
+  if (!probe || !probe->enter(&call))
+    return observe_original(function, args, nargsf, kwnames);
+  PyObject *result = observe_original(function, args, nargsf, kwnames);
+  if (result)
+    probe->leave(&call, result);
+  else
+    leave_failed(probe, &call);
+  return result;
+}
+
+static int enter_in_table(PyObject *function, const void *probe) {
+  return observe_put(function, probe);
+}
+
+int observe_function(PyObject *function, const struct probe *probe) {
+  return observe_swap(function, observed_call, probe->direct, enter_in_table, probe);
+}
+
+static PyObject *keyword_arg(const struct observe_call *call, PyObject *name, bool by_text) {
+  Py_ssize_t n = py.PyTuple_Size(call->kwnames);
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *key = py.PyTuple_GetItem(call->kwnames, i);
+    if (by_text ? py.PyUnicode_Compare(key, name) == 0 : key == name)
+      return call->args[call->nargs + (size_t)i];
+  }
+  return NULL;
+}
+
+PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject *name) {
+  if (position < call->nargs)
+    return call->args[position];
+  if (!call->kwnames || !name)
+    return NULL;
+  PyObject *found = keyword_arg(call, name, false); /* names at call sites are interned */
+  return found ? found : keyword_arg(call, name, true);
+}
+
+/* owner.__dict__[name], as it lies there. New reference or NULL without an error. */
+static PyObject *member_raw(PyObject *owner, const char *name) {
+  PyObject *dict_name = py.PyUnicode_InternFromString("__dict__");
+  PyObject *key = dict_name ? py.PyUnicode_InternFromString(name) : NULL;
+  PyObject *dict = key ? py.PyObject_GenericGetAttr(owner, dict_name) : NULL;
+  PyObject *member = dict ? py.PyObject_GetItem(dict, key) : NULL;
+  if (!member)
+    py.PyErr_Clear();
+  PyObject *owned[] = {dict_name, key, dict};
+  for (unsigned i = 0; i < 3; i++)
+    if (owned[i])
+      py.Py_DecRef(owned[i]);
+  return member;
+}
+
+/* staticmethod and classmethod objects hold the function. Takes the reference. */
+static PyObject *member_unwrap(PyObject *member) {
+  void *type = py_type(member);
+  if (type != py.PyStaticMethod_Type && type != py.PyClassMethod_Type)
+    return member;
+  PyObject *name = py.PyUnicode_InternFromString("__func__");
+  PyObject *function = name ? py.PyObject_GenericGetAttr(member, name) : NULL;
+  if (name)
+    py.Py_DecRef(name);
+  py.Py_DecRef(member);
+  if (!function)
+    py.PyErr_Clear();
+  return function;
+}
+
+/* New reference or NULL. */
+static PyObject *resolve(PyObject *module, const char *qualname) {
+  py.Py_IncRef(module);
+  PyObject *at = module;
+  for (const char *part = qualname; at && *part;) {
+    char name[NAME_MAX_LEN];
+    size_t len = strcspn(part, ".");
+    if (len >= sizeof name)
+      len = sizeof name - 1;
+    memcpy(name, part, len);
+    name[len] = 0;
+    PyObject *next = member_raw(at, name);
+    py.Py_DecRef(at);
+    at = next;
+    part += len + (part[len] == '.');
+  }
+  return at ? member_unwrap(at) : NULL;
+}
+
+static void probe_set(PyObject *module, const struct probe *probe) {
+  PyObject *function = resolve(module, probe->qualname);
+  int result = function ? observe_function(function, probe) : -ENOENT;
+  if (function)
+    py.Py_DecRef(function);
+  if (result < 0 && result != -EALREADY && session_env.debug)
+    env_debug("%s:%s is not observed: %s", probe->module, probe->qualname, strerror(-result));
+}
+
+void observe_module_ready(const char *module_name) {
+  PyObject *module = py_module(module_name);
+  if (!module)
+    return;
+  for (size_t t = 0; t < table_count; t++)
+    for (size_t i = 0; i < tables[t].n; i++)
+      if (strcmp(tables[t].probes[i].module, module_name) == 0)
+        probe_set(module, &tables[t].probes[i]);
+  py.Py_DecRef(module);
+}
+
+void observe_modules_present(void) {
+  for (size_t t = 0; t < table_count; t++)
+    for (size_t i = 0; i < tables[t].n; i++)
+      if (i == 0 || strcmp(tables[t].probes[i].module, tables[t].probes[i - 1].module) != 0)
+        observe_module_ready(tables[t].probes[i].module);
+}
+
+/* Does the path file[0..len) end in the module's name with '/' for '.', as whole parts? */
+static bool path_ends_in(const char *file, size_t len, const char *module) {
+  size_t n = strlen(module);
+  if (n > len || (n < len && file[len - n - 1] != '/'))
+    return false;
+  for (const char *path = file + len - n; n-- > 0;)
+    if ((module[n] == '.' ? '/' : module[n]) != path[n])
+      return false;
+  return true;
+}
+
+static size_t without_suffix(const char *text, size_t len, const char *suffix) {
+  size_t n = strlen(suffix);
+  return len >= n && memcmp(text + len - n, suffix, n) == 0 ? len - n : 0;
+}
+
+const char *observe_wanted_module(const char *file_name) {
+  size_t len = without_suffix(file_name, strlen(file_name), ".py");
+  if (len == 0)
+    return NULL;
+  size_t package_len = without_suffix(file_name, len, "/__init__");
+  for (size_t t = 0; t < table_count; t++)
+    for (size_t i = 0; i < tables[t].n; i++) {
+      const char *module = tables[t].probes[i].module;
+      if (path_ends_in(file_name, package_len ? package_len : len, module))
+        return module;
+    }
+  return NULL;
+}
+
+void observe_forget(void) {
+  observe_swap_forget();
+}
