@@ -27,6 +27,10 @@ int store_commit(struct store *store);
 void store_rollback(struct store *store);
 bool store_dirty(const struct store *store); /* is a transaction open? */
 
+/* Copies what is committed from the WAL into the database and syncs it, which can take a disk's time. store_commit calls it when the
+ * WAL has grown; an error loses nothing. */
+int store_checkpoint(struct store *store);
+
 /* The row of `text` in names, made where it is missing. Bytes that are not UTF-8 are replaced by U+FFFD; zero bytes are kept.
  * A name made in a transaction that is rolled back is forgotten: do not keep ids over store_rollback (store_generation changes). */
 int store_name(struct store *store, const char *text, size_t len, uint32_t *out);
@@ -68,7 +72,8 @@ struct running_session {
 };
 int store_sessions_running(struct store *store, int (*each)(const struct running_session *row, void *arg), void *arg);
 
-/* A session's block. *block is 0 for a new one and is set; otherwise the block is replaced. */
+/* A session's block. *block is 0 for a new one and is set; otherwise that block, which is not sealed, is replaced. One that went
+ * with a rolled-back transaction is made anew and *block set. */
 int store_block_put(struct store *store, int64_t sid, const struct span_row *rows, size_t n, bool sealed, int64_t *block);
 /* The session's last block that is not sealed, decoded into *out (block_fini), and its id; -ENOENT if there is none. */
 int store_block_unsealed(struct store *store, int64_t sid, struct block *out, int64_t *block);
