@@ -29,6 +29,8 @@ static void give(struct loop *l, const void *loader) {
 /* On suspicion: it will have been a step if an update comes. */
 static void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   struct span *s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, now);
+  if (!l->batch_waiting) /* else it begins with what was handed out to the one before */
+    l->loads = l->given_count = 0;
   l->batch_waiting = false;
   if (!s)
     return;
@@ -38,8 +40,8 @@ static void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   l->step = s;
   l->step_id = s->id;
   l->updated = l->backward = l->forward = l->forward_train = l->close_due = false;
-  l->loads = l->given_count = 0;
   l->adopt_since_ns = l->next_start_ns;
+  l->adopt_parent = l->next_parent;
   l->next_start_ns = 0;
 }
 
@@ -63,6 +65,8 @@ static void step_finish(struct scope *scope, struct loop *l) {
       below->has_children = true;
     scope_move(scope, l->step_id, l->settled_ns, s->parent);
   }
+  l->next_parent = s->parent;
+  l->last_end_ns = l->settled_ns;
   l->long_step_ns = l->settled_ns - s->start_ns;
   scope_close_below(scope, s, l->settled_ns);
   step_gone(l);
@@ -108,7 +112,7 @@ static void step_settle(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   s->index = next_step++;
   s->flags &= (uint8_t)~SPAN_DOUBTFUL;
-  if (l->adopt_since_ns) {
+  if (l->adopt_since_ns && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent) {
     scope_move(scope, s->parent, l->adopt_since_ns, s->id);
     s->start_ns = l->adopt_since_ns;
   }
@@ -121,6 +125,13 @@ static void step_settle(struct scope *scope, struct loop *l) {
 static struct loop_pass *pass_of(struct loop *l, const void *iterator) {
   for (unsigned i = 0; i < l->pass_count; i++)
     if (l->passes[i].iterator == iterator)
+      return &l->passes[i];
+  return NULL;
+}
+
+static struct loop_pass *pass_of_span(struct loop *l, const struct span *span) {
+  for (unsigned i = 0; i < l->pass_count; i++)
+    if (l->passes[i].span == span)
       return &l->passes[i];
   return NULL;
 }
@@ -138,6 +149,16 @@ static void pass_open(struct scope *scope, struct loop *l, struct loop_pass *pas
   pass->span->owner = l;
   if (session_env.cpu_time == ENV_CPU_AUTO)
     pass->span->cpu_ns = scope_cpu_clock();
+}
+
+/* The scope in which iter() was called is over, and only now the first item is asked for. */
+static struct loop_pass *pass_reopen(struct scope *scope, struct loop *l, struct loop_pass *pass, uint64_t now) {
+  struct loop_pass again = *pass;
+  pass_forget(l, pass);
+  pass = &l->passes[l->pass_count++];
+  *pass = again;
+  pass_open(scope, l, pass, now);
+  return pass;
 }
 
 /* The pass's span is the innermost open one: close it under its name, or take it back if nothing happened in it. */
@@ -163,9 +184,10 @@ static bool pass_clear(struct scope *scope, struct loop *l, const struct loop_pa
       step_end(scope, l);
       continue;
     }
-    for (unsigned i = 0; i < l->pass_count; i++)
-      if (l->passes[i].span == top)
-        pass_close(scope, &l->passes[i], end_ns, 0);
+    struct loop_pass *inner = pass_of_span(l, top);
+    pass_close(scope, inner, end_ns, 0);
+    if (inner->ended)
+      pass_forget(l, inner);
   }
   return true;
 }
@@ -208,11 +230,13 @@ static void passes_updated(struct scope *scope, struct loop *l) {
     pass->evaluating = false;
     if (!pass->span)
       continue;
-    if (have_epoch) {
+    if (have_epoch || pass->has_epoch) {
       if (l->step && pass->items && pass->span->id > l->step_id)
         give(l, pass->loader);
       if (pass->ended)
         continue; /* it waits for a scope inside it, which an update shares: leave it as it is */
+      if (l->adopt_parent == pass->span->id)
+        l->adopt_parent = pass->span->parent;
       scope_dissolve(scope, pass->span);
       pass->span = NULL;
       pass->dissolved = true;
@@ -222,7 +246,7 @@ static void passes_updated(struct scope *scope, struct loop *l) {
       pass->span->index = next_epoch++;
       scope_refresh(scope, pass->span);
     }
-    have_epoch = true;
+    have_epoch |= pass->span != NULL;
   }
 }
 
@@ -258,7 +282,7 @@ struct span *loop_load_begin(struct scope *scope, const void *iterator) {
   struct loop_pass *pass = pass_of(l, iterator);
   const void *loader = pass ? pass->loader : iterator;
   if (pass && !pass->span && !pass->items && !pass->dissolved)
-    pass_open(scope, l, pass, now); /* the scope in which iter() was called is over */
+    pass = pass_reopen(scope, l, pass, now);
   /* a pass that began inside the step is evaluation, until it shows that it is not */
   bool inner = l->step && pass && pass->span && pass->span->id > l->step_id;
   bool had_step = l->step != NULL;
@@ -285,6 +309,7 @@ void loop_load_end(struct scope *scope, const void *iterator, struct span *load,
   const void *loader = pass ? pass->loader : iterator;
   bool inner = l->step && pass && pass->span && pass->span->id > l->step_id;
   uint64_t start_ns = load->start_ns;
+  bool in_step = load->parent == l->step_id;
   scope_pop(scope, load, session_clock(), 0);
   if (pass)
     pass->items++;
@@ -293,7 +318,7 @@ void loop_load_end(struct scope *scope, const void *iterator, struct span *load,
   l->loads++;
   if (l->close_due)
     l->batch_waiting = true;
-  else if (l->updated && !given(l, loader) && !l->next_start_ns)
+  else if (l->updated && in_step && !given(l, loader) && !l->next_start_ns)
     l->next_start_ns = start_ns; /* of this step if it has another update, else of the next */
   else
     give(l, loader);
@@ -348,28 +373,31 @@ static void step_left(struct scope *scope, struct loop *l, const struct span *sc
   if (ahead) {
     l->batch_waiting = true;
     l->next_start_ns = scope_left->start_ns;
+    l->next_parent = scope_left->parent;
   }
 }
 
+static void pop_by_hand(struct scope *scope, struct loop *l, struct span *span, uint64_t end_ns, uint32_t exception) {
+  if (span->kind == SPAN_EPOCH)
+    for (unsigned i = 0; i < l->pass_count; i++)
+      l->passes[i].has_epoch = true;
+  scope_pop(scope, span, end_ns, exception);
+}
+
 /* Ends what was begun inside `span`, innermost first. */
-static void clear_above(struct scope *scope, struct loop *l, struct span *span, uint64_t end_ns, uint8_t flags) {
+static void clear_above(struct scope *scope, struct loop *l, struct span *span, uint64_t end_ns) {
   for (struct span *top; (top = scope_top(scope)) != span;) {
     if (top == l->step) {
       step_left(scope, l, span);
       continue;
     }
-    struct loop_pass *pass = NULL;
-    for (unsigned i = 0; i < l->pass_count && !pass; i++)
-      if (l->passes[i].span == top)
-        pass = &l->passes[i];
+    struct loop_pass *pass = pass_of_span(l, top);
     if (!pass) {
-      top->flags |= flags;
-      scope_pop(scope, top, end_ns, 0);
+      pop_by_hand(scope, l, top, end_ns, 0);
       continue;
     }
-    bool unused = pass->items == 0;
-    pass_close(scope, pass, end_ns, flags);
-    if (!unused)
+    pass_close(scope, pass, end_ns, 0);
+    if (pass->items || pass->ended) /* one that was not used yet may be opened again */
       pass_forget(l, pass);
   }
 }
@@ -379,7 +407,7 @@ static void settle_waiting(struct scope *scope, struct loop *l, uint64_t end_ns)
   if (l->close_due && scope_top(scope) == l->step)
     step_end(scope, l);
   for (unsigned i = l->pass_count; i-- > 0;)
-    if (l->passes[i].ended && l->passes[i].span == scope_top(scope)) {
+    if (l->passes[i].ended && l->passes[i].span && l->passes[i].span == scope_top(scope)) {
       pass_close(scope, &l->passes[i], end_ns, 0);
       pass_forget(l, &l->passes[i]);
     }
@@ -390,8 +418,8 @@ static void settle_waiting(struct scope *scope, struct loop *l, uint64_t end_ns)
 void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
   struct loop *l = scope_loop(scope);
   if (scope_top(scope) != span)
-    clear_above(scope, l, span, end_ns, 0);
-  scope_pop(scope, span, end_ns, exception);
+    clear_above(scope, l, span, end_ns);
+  pop_by_hand(scope, l, span, end_ns, exception);
   if (l->close_due || l->batch_waiting || l->pass_count)
     settle_waiting(scope, l, end_ns);
 }
@@ -403,10 +431,7 @@ void loop_end_thread(struct scope *scope, uint64_t end_ns) {
       step_end(scope, l);
       continue;
     }
-    struct loop_pass *pass = NULL;
-    for (unsigned i = 0; i < l->pass_count && !pass; i++)
-      if (l->passes[i].span == top)
-        pass = &l->passes[i];
+    struct loop_pass *pass = pass_of_span(l, top);
     if (pass) {
       pass_close(scope, pass, end_ns, SPAN_CUT);
       continue;

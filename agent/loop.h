@@ -21,6 +21,7 @@ struct loop_pass {
   struct span *span;             /* NULL when it was dissolved or closed */
   unsigned items;
   bool dissolved;  /* an outer pass or a scope made by hand is the epoch */
+  bool has_epoch;  /* an epoch made by hand was in it: it is none itself */
   bool ended;      /* to be closed when the scopes begun inside it are */
   bool evaluating; /* its batches were only evaluated so far: opens no steps */
 };
@@ -38,10 +39,13 @@ struct loop {
   bool batch_waiting;                    /* an item was handed out that no step holds */
   bool step_by_load;                     /* the request that is open now opened it */
   uint64_t next_start_ns;                /* where the next step will begin: the first item after settled_ns, or 0 */
-  uint64_t adopt_since_ns;               /* once real, this step begins here and holds what its parent got since then; or 0 */
+  uint64_t next_parent;                  /* span under which that item lies */
+  uint64_t adopt_since_ns;               /* once real, this step begins here and holds what adopt_parent got since then; or 0 */
+  uint64_t adopt_parent;
   unsigned loads;
   const void *given[LOOP_MAX_LOADERS]; /* loaders that gave it an item */
   unsigned given_count;
+  uint64_t last_end_ns;  /* of the step before */
   uint64_t long_step_ns; /* how long the last step was: is its CPU time worth two readings? */
 };
 
