@@ -1,0 +1,416 @@
+/* See link.h.
+ *
+ * States of the connection, all under `busy`:
+ *
+ *   off ──connect, Hello──► up ──hang-up, descriptor lost, send failed──► off
+ *    └─ nobody there, autostart ─► starting (off, asked every 20 ms for 2 s) ─► off
+ *
+ * A send that does not go through at once ends the connection, because half a message cannot be taken back; only a RingAttach of
+ * which nothing was sent waits for the next tick instead (many threads at once fill the socket faster than it is read).
+ * What a collector sends is read and thrown away: no command is defined for this version.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../proto/link_abi.h"
+#include "env.h"
+#include "fd.h"
+#include "hello.h"
+#include "launch.h"
+#include "pbwrite.h"
+#include "segment.h"
+#include "session.h"
+
+#define MS 1000000ull
+#define PERIOD_NS (100 * MS) /* between looks at a living connection */
+#define STARTING_PERIOD_NS (20 * MS)
+#define STARTING_NS (2000 * MS)  /* a private collector listens within this time, or does not at all */
+#define PAUSE_MAX_NS (5000 * MS) /* between attempts: PERIOD_NS, doubled up to this */
+#define PROVEN_NS (1000 * MS)    /* a connection that ends sooner was refused: counts as a failure */
+#define LAUNCH_LIMIT 3           /* private collectors started for one session */
+#define GOODBYE_STEP_NS (5 * (long)MS)
+
+enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_ATTACH_CELLS = 2 };
+
+typedef char sun_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+
+_Atomic uint64_t link_due_ns;
+
+static atomic_flag busy = ATOMIC_FLAG_INIT; /* protects everything below; never waited for, a leaf but for launch and segment */
+
+static struct {
+  struct owned_fd socket;
+  uint64_t connected_ns;
+  unsigned failures;    /* attempts in a row that reached nobody */
+  uint64_t launched_ns; /* a private collector was started then and may be about to listen; 0: none is */
+  unsigned launches;
+  bool launch_refused;   /* it cannot be started here, whatever the time */
+  bool ended;            /* Goodbye was said */
+  sun_path private_path; /* of the private collector, once it was made */
+} state = {.socket = {.fd = -1}};
+
+/* The Hello with its length in front, encoded once a session: the environment is not read again while threads may change it. */
+static uint8_t hello[LINK_PREFIX_BYTES + LINK_MAX_MESSAGE];
+static size_t hello_len;
+
+static bool take(void) {
+  return !atomic_flag_test_and_set_explicit(&busy, memory_order_acquire);
+}
+
+static void give(void) {
+  atomic_flag_clear_explicit(&busy, memory_order_release);
+}
+
+/* Messages. */
+
+static size_t seal_message(uint8_t *message, size_t body) {
+  for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
+    message[i] = (uint8_t)(body >> 8 * i);
+  return LINK_PREFIX_BYTES + body;
+}
+
+/* Sends all of it with one descriptor (or -1). -EAGAIN: nothing was sent. */
+static int send_message(const uint8_t *message, size_t len, int pass_fd) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control = {0};
+  struct iovec part = {.iov_base = (void *)message, .iov_len = len};
+  struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
+  if (pass_fd >= 0) {
+    control.header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(&control.header), &pass_fd, sizeof(int));
+    msg.msg_control = &control;
+    msg.msg_controllen = sizeof(control.bytes);
+  }
+  if (!fd_ours(&state.socket))
+    return -EBADF;
+  ssize_t n = sendmsg(state.socket.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n < 0)
+    return -errno;
+  return (size_t)n == len ? 0 : -EMSGSIZE;
+}
+
+static int send_hello(void) {
+  struct pbwrite pb;
+  if (hello_len == 0) {
+    pbwrite_init(&pb, hello + LINK_PREFIX_BYTES, LINK_MAX_MESSAGE);
+    hello_write(&pb, session_get());
+    if (pbwrite_len(&pb) == 0)
+      return -EMSGSIZE;
+    hello_len = seal_message(hello, pbwrite_len(&pb));
+  }
+  return send_message(hello, hello_len, segment_fd());
+}
+
+static int send_attach(const struct ring *ring) {
+  uint8_t message[LINK_PREFIX_BYTES + 32];
+  struct pbwrite pb;
+  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
+  size_t begin = pbwrite_begin(&pb, ENVELOPE_RING_ATTACH);
+  pbwrite_uint(&pb, RING_ATTACH_NO, ring->ring_no);
+  pbwrite_uint(&pb, RING_ATTACH_CELLS, (uint64_t)ring->mask + 1);
+  pbwrite_end(&pb, begin);
+  return send_message(message, seal_message(message, pbwrite_len(&pb)), ring->fd);
+}
+
+static int send_goodbye(void) {
+  uint8_t message[LINK_PREFIX_BYTES + 8];
+  struct pbwrite pb;
+  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
+  pbwrite_end(&pb, pbwrite_begin(&pb, ENVELOPE_GOODBYE)); /* reason 0 */
+  return send_message(message, seal_message(message, pbwrite_len(&pb)), -1);
+}
+
+/* The connection. */
+
+static void disconnect(void) {
+  fd_drop(&state.socket);
+  for (struct ring *ring = session_rings(); ring; ring = ring->next)
+    ring->attached = false;
+}
+
+/* Whose collector is it? Root's, our own, or that of whoever owns the folder the socket lies in: a system collector that has given
+ * up root. Anybody else could have put a socket into a folder that all may write to. */
+static bool peer_trusted(int fd, const char *path) {
+  struct ucred peer;
+  socklen_t len = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+    return false;
+  if (peer.uid == 0 || peer.uid == geteuid())
+    return true;
+  sun_path folder;
+  struct stat st;
+  memcpy(folder, path, sizeof(folder));
+  char *slash = strrchr(folder, '/');
+  if (!slash)
+    return false;
+  slash[slash == folder] = '\0';
+  return syscall(SYS_newfstatat, AT_FDCWD, folder, &st, 0) == 0 && st.st_uid == peer.uid;
+}
+
+static int connect_to(const char *path, struct owned_fd *out) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  memcpy(address.sun_path, path, sizeof(address.sun_path));
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0)
+    return -errno;
+  int r = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : -errno;
+  if (r == 0 && !peer_trusted(fd, path)) {
+    env_debug("%s belongs to another user: not used", path);
+    r = -EPERM;
+  }
+  if (r < 0) {
+    close(fd);
+    return r;
+  }
+  return fd_own(fd, out);
+}
+
+/* Connects and says Hello. `path` is a whole sun_path. */
+static int try_path(const char *path, uint64_t now_ns) {
+  int r = connect_to(path, &state.socket);
+  if (r < 0)
+    return r;
+  r = send_hello();
+  if (r < 0) {
+    env_debug("%s: no Hello: error %d", path, -r);
+    disconnect();
+    return r;
+  }
+  env_debug("connected to %s", path);
+  state.connected_ns = now_ns;
+  state.launched_ns = 0;
+  return 0;
+}
+
+static int reach_user(uint64_t now_ns) {
+  sun_path path = {0};
+  const char *runtime = getenv("XDG_RUNTIME_DIR");
+  if (!runtime || runtime[0] != '/' || snprintf(path, sizeof(path), "%s/" LINK_USER_SOCKET, runtime) >= (int)sizeof(path))
+    return -ENOENT;
+  return try_path(path, now_ns);
+}
+
+static int reach_system(uint64_t now_ns) {
+  sun_path path = LINK_SYSTEM_SOCKET;
+  return try_path(path, now_ns);
+}
+
+static bool nobody_there(int r) {
+  return r == -ENOENT || r == -ECONNREFUSED;
+}
+
+static int reach_private(uint64_t now_ns) {
+  int r = state.private_path[0] ? 0 : launch_socket_path(state.private_path, sizeof(state.private_path));
+  if (r < 0) {
+    env_debug("no place for the socket of a private collector: error %d", -r);
+    state.private_path[0] = '\0';
+    state.launch_refused = true;
+    return r;
+  }
+  r = try_path(state.private_path, now_ns);
+  if (!nobody_there(r) || state.launches == LAUNCH_LIMIT)
+    return r;
+  state.launches++;
+  int started = launch_collector(state.private_path);
+  state.launch_refused = started < 0;
+  state.launched_ns = started < 0 ? 0 : now_ns;
+  return r;
+}
+
+static bool starting(uint64_t now_ns) {
+  if (state.launched_ns && now_ns - state.launched_ns >= STARTING_NS) {
+    env_debug("the private collector does not listen on %s", state.private_path);
+    state.launched_ns = 0;
+  }
+  return state.launched_ns != 0;
+}
+
+/* The collectors in their order. */
+static int reach(uint64_t now_ns) {
+  if (session_env.offline)
+    return -ENOENT;
+  if (segment_fd() < 0 && segment_renew() < 0)
+    return -ENOTSUP; /* there is nothing that a collector could read */
+  if (session_env.socket[0])
+    return try_path(session_env.socket, now_ns);
+  if (starting(now_ns))
+    return try_path(state.private_path, now_ns);
+  int r = reach_user(now_ns);
+  if (r < 0)
+    r = reach_system(now_ns);
+  if (r < 0 && session_env.autostart && !state.launch_refused)
+    r = reach_private(now_ns);
+  return r;
+}
+
+/* Reads what the collector sent, to nowhere. False: it hung up. */
+static bool peer_there(void) {
+  char buf[512];
+  for (int i = 0; i < 8; i++) {
+    ssize_t n = recv(state.socket.fd, buf, sizeof(buf), MSG_DONTWAIT);
+    if (n < 0)
+      return errno == EAGAIN || errno == EINTR;
+    if (n == 0)
+      return false;
+  }
+  return true;
+}
+
+/* Is there a connection, and is it alive? A lost one is given up here. */
+static bool connection_alive(uint64_t now_ns) {
+  if (state.socket.fd < 0)
+    return false;
+  bool ours = fd_ours(&state.socket);
+  if (ours && peer_there())
+    return true;
+  env_debug("%s", ours ? "the collector hung up" : "the script closed the connection");
+  disconnect();
+  state.failures = ours && now_ns - state.connected_ns < PROVEN_NS ? state.failures + 1 : 0;
+  return false;
+}
+
+/* A ring whose descriptor the script closed needs a new one, which only its writer can make; `last`: nobody writes any more. */
+static bool ring_ready(struct ring *ring, bool last) {
+  if (__atomic_load_n(&ring->renew, __ATOMIC_ACQUIRE)) {
+    if (last)
+      ring_renew(ring);
+    return last && ring->fd >= 0;
+  }
+  struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
+  if (owned.fd < 0 || fd_ours(&owned))
+    return owned.fd >= 0;
+  if (last)
+    ring_renew(ring);
+  else
+    __atomic_store_n(&ring->renew, true, __ATOMIC_RELEASE);
+  return last && ring->fd >= 0;
+}
+
+/* Hands over what the collector does not have yet. 0: all that can be; -EAGAIN: the rest later; else the connection is gone. */
+static int attach_rings(bool last) {
+  for (struct ring *ring = session_rings(); ring; ring = ring->next) {
+    if (ring->attached || !ring_ready(ring, last))
+      continue;
+    int r = send_attach(ring);
+    if (r == -EAGAIN)
+      return r;
+    if (r < 0) {
+      env_debug("the connection broke: error %d", -r);
+      disconnect();
+      return r;
+    }
+    ring->attached = true;
+  }
+  return 0;
+}
+
+static uint64_t pause_ns(void) {
+  uint64_t pause = PERIOD_NS << (state.failures < 6 ? state.failures : 6);
+  return pause < PAUSE_MAX_NS ? pause : PAUSE_MAX_NS;
+}
+
+/* One look at everything. Returns how long until the next one. */
+static uint64_t link_work(uint64_t now_ns) {
+  bool was_up = state.socket.fd >= 0;
+  if (!connection_alive(now_ns)) {
+    if (was_up && state.failures > 0)
+      return pause_ns(); /* it took us and let us go: not at once again */
+    if (reach(now_ns) < 0) {
+      if (state.launched_ns)
+        return STARTING_PERIOD_NS;
+      uint64_t pause = pause_ns();
+      state.failures++;
+      return pause;
+    }
+  } else if (now_ns - state.connected_ns >= PROVEN_NS) {
+    state.failures = 0;
+  }
+  int r = attach_rings(false);
+  return r == 0 ? PERIOD_NS : r == -EAGAIN ? STARTING_PERIOD_NS : pause_ns();
+}
+
+void link_tick(uint64_t now_ns) {
+  if (!take())
+    return;
+  int saved = errno;
+  uint64_t due = now_ns + PERIOD_NS;
+  atomic_store(&link_due_ns, due);
+  uint64_t next = state.ended || !session_get() ? UINT64_MAX : now_ns + link_work(now_ns);
+  atomic_compare_exchange_strong(&link_due_ns, &due, next); /* another thread may have a new ring: then it is due again */
+  give();
+  errno = saved;
+}
+
+/* The end. */
+
+static uint64_t clock_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail */
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* 0: done, for better or worse. -EAGAIN: worth another try. */
+static int try_goodbye(uint64_t now_ns) {
+  if (!connection_alive(now_ns) && reach(now_ns) < 0)
+    return state.launched_ns ? -EAGAIN : 0;
+  int r = attach_rings(true);
+  if (r == 0)
+    r = send_goodbye();
+  if (r == -EAGAIN)
+    return r;
+  if (r < 0 && state.socket.fd < 0)
+    return -EAGAIN;       /* it went just now: perhaps it is back */
+  fd_drop(&state.socket); /* what was sent stays readable */
+  return 0;
+}
+
+static int goodbye_step(void) {
+  if (!take())
+    return -EAGAIN;
+  int r = state.ended || !session_get() ? 0 : try_goodbye(clock_ns());
+  give();
+  return r;
+}
+
+void link_goodbye(uint64_t patience_ns) {
+  int saved = errno;
+  uint64_t until = clock_ns() + patience_ns;
+  while (goodbye_step() == -EAGAIN && clock_ns() < until)
+    nanosleep(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS}, NULL);
+  if (take()) {
+    disconnect();
+    state.ended = true;
+    give();
+  }
+  atomic_store(&link_due_ns, UINT64_MAX);
+  errno = saved;
+}
+
+void link_forget(void) {
+  int saved = errno;
+  fd_drop(&state.socket);
+  memset(&state, 0, sizeof(state));
+  state.socket.fd = -1;
+  hello_len = 0;
+  atomic_store(&link_due_ns, 0);
+  give(); /* a thread of the parent may have held it */
+  errno = saved;
+}
+
+int link_connected(void) {
+  return state.socket.fd >= 0;
+}
