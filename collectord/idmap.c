@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* The ids come from strangers and may be chosen to collide: mixed with a number they cannot know. */
 static uint64_t seed;
@@ -22,8 +23,8 @@ static size_t probe(const struct idmap *map, uint64_t key) {
 }
 
 static int grow(struct idmap *map) {
-  if (!seed)
-    seed = (uint64_t)(uintptr_t)map ^ (uint64_t)(uintptr_t)&errno << 17 | 1; /* addresses are randomised */
+  if (!seed && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
+    seed = (uint64_t)(uintptr_t)map; /* early in boot: at least the address is random */
   struct idmap bigger = {.size = map->size ? map->size * 2 : 64, .count = map->count};
   bigger.slots = calloc(bigger.size, sizeof *bigger.slots);
   if (!bigger.slots)

@@ -1,0 +1,263 @@
+/* The store's side of ingest (ingest.h): what is in memory is written, and after the commit let go. And the reverse, for a session
+ * whose collector died. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ingest_internal.h"
+
+/* Rows on their way into a block, with names as the store knows them. Only the thread of the event loop writes. */
+static struct span_row batch[BLOCK_MAX];
+static size_t chosen[BLOCK_MAX];
+
+static struct span_row with_rows(const struct ingest *in, const struct span_row *row) {
+  struct span_row out = *row;
+  out.name = names_row(&in->names, row->name);
+  out.module = names_row(&in->names, row->module);
+  out.exception = names_row(&in->names, row->exception);
+  return out;
+}
+
+static int put_chosen(struct ingest *in, struct store *store, int64_t sid, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    batch[i] = with_rows(in, &in->rows[chosen[i]].span);
+  int err = store_block_put(store, sid, batch, n, true, &in->block_written);
+  in->block_written = 0; /* what comes next is another block */
+  return err;
+}
+
+/* Seals the oldest settled rows until the rest fits one block; when too few are settled, the oldest others too. */
+static int seal(struct ingest *in, struct store *store, int64_t sid, size_t *left) {
+  size_t n = 0;
+  int err = 0;
+  for (int any = 0; any <= 1; any++)
+    for (size_t i = 0; !err && i<in->row_count && * left> BLOCK_MAX; i++) {
+      struct ingest_row *row = &in->rows[i];
+      if (row->sealing || (!any && !ingest_settled(in, row)))
+        continue;
+      row->sealing = true;
+      chosen[n++] = i;
+      if (n < BLOCK_MAX)
+        continue;
+      err = put_chosen(in, store, sid, n);
+      *left -= n;
+      n = 0;
+    }
+  while (n)
+    in->rows[chosen[--n]].sealing = false;
+  return err;
+}
+
+static int write_rows(struct ingest *in, struct store *store, int64_t sid) {
+  in->block_written = in->block;
+  for (size_t i = 0; i < in->row_count; i++)
+    in->rows[i].sealing = false;
+  if (!in->rows_dirty || !in->row_count)
+    return 0;
+  size_t left = in->row_count, n = 0;
+  int err = seal(in, store, sid, &left);
+  if (err)
+    return err;
+  for (size_t i = 0; i < in->row_count; i++)
+    if (!in->rows[i].sealing)
+      batch[n++] = with_rows(in, &in->rows[i].span);
+  return store_block_put(store, sid, batch, n, false, &in->block_written);
+}
+
+static int write_structure(struct ingest *in, struct store *store, int64_t sid) {
+  int err = 0;
+  for (size_t i = 0; !err && i < in->step_count; i++)
+    err = store_step(store, sid, &in->steps[i]);
+  for (size_t i = 0; !err && i < in->epoch_count; i++) {
+    struct span_row row = with_rows(in, &in->epochs[i]);
+    err = store_epoch(store, sid, &row, in->rank);
+  }
+  for (size_t i = 0; !err && i < in->gone_count; i++)
+    err = store_epoch_delete(store, sid, in->gone_epochs[i]);
+  for (size_t i = 0; !err && i < in->move_count; i++)
+    err = store_move(store, sid, in->moves[i].span, in->moves[i].since_ns, in->moves[i].parent);
+  return err;
+}
+
+static int write_marks(struct ingest *in, struct store *store, int64_t sid) {
+  int err = 0;
+  for (size_t i = 0; !err && i < in->mark_count; i++) {
+    struct mark_row row = in->marks[i];
+    row.name = names_row(&in->names, row.name);
+    err = store_mark(store, sid, &row);
+  }
+  return err;
+}
+
+static int write_rollups(struct ingest *in, struct store *store, int64_t sid) {
+  int err = 0;
+  for (size_t i = 0; !err && i < in->rollups.count; i++) {
+    const struct rollup *r = in->rollups.list[i];
+    if (!r->dirty)
+      continue;
+    struct rollup_row row = {
+        .epoch = r->epoch,
+        .name = names_row(&in->names, r->name),
+        .kind = r->kind,
+        .count = r->count,
+        .errors = r->errors,
+        .total_ns = r->total_ns,
+        .self_ns = r->self_ns,
+        .min_ns = r->min_ns,
+        .max_ns = r->max_ns,
+        .histogram = r->histogram,
+    };
+    err = store_rollup(store, sid, &row);
+  }
+  return err;
+}
+
+static int write_open(struct ingest *in, struct store *store, int64_t sid) {
+  if (!in->open_dirty)
+    return 0;
+  struct span_row *rows = malloc((in->open_count ? in->open_count : 1) * sizeof *rows);
+  if (!rows)
+    return -ENOMEM;
+  for (size_t i = 0; i < in->open_count; i++)
+    rows[i] = with_rows(in, &in->open[i]);
+  int err = store_open_spans(store, sid, rows, in->open_count);
+  free(rows);
+  return err;
+}
+
+int ingest_write(struct ingest *in, struct store *store, int64_t sid) {
+  int err = names_refresh(&in->names, store);
+  if (!err)
+    err = write_rows(in, store, sid);
+  if (!err)
+    err = write_structure(in, store, sid);
+  if (!err)
+    err = write_marks(in, store, sid);
+  if (!err)
+    err = write_rollups(in, store, sid);
+  if (!err)
+    err = write_open(in, store, sid);
+  return err;
+}
+
+static void note_sealed(struct ingest *in, const struct span_row *span) {
+  struct tree_node *parent = tree_find(&in->tree, span->parent);
+  if (!parent)
+    return;
+  if (!parent->sealed || span->start_ns > parent->sealed_start_ns)
+    parent->sealed_start_ns = span->start_ns;
+  parent->sealed = true;
+}
+
+/* The lists of children hold row numbers, which are others now. The sums are as they were. */
+static void relink(struct ingest *in) {
+  for (uint32_t i = 0; i < in->tree.count; i++)
+    in->tree.nodes[i].last_row = 0;
+  for (size_t i = 0; i < in->row_count; i++) {
+    struct tree_node *parent = tree_find(&in->tree, in->rows[i].span.parent);
+    in->rows[i].before = parent ? parent->last_row : 0;
+    if (parent)
+      parent->last_row = (uint32_t)i + 1;
+  }
+}
+
+static void drop_sealed(struct ingest *in) {
+  size_t kept = 0;
+  for (size_t i = 0; i < in->row_count; i++) {
+    if (!in->rows[i].sealing) {
+      in->rows[kept++] = in->rows[i];
+      continue;
+    }
+    note_sealed(in, &in->rows[i].span);
+    free((char *)in->rows[i].span.attrs);
+  }
+  if (kept == in->row_count)
+    return;
+  in->row_count = in->summed = kept;
+  relink(in);
+}
+
+static void forget_rollups(struct ingest *in) {
+  for (size_t i = 0; i < in->rollups.count; i++) {
+    struct rollup *r = in->rollups.list[i];
+    r->stored = r->stored || r->dirty;
+    r->dirty = false;
+  }
+  if (in->rollups.count <= ROLLUP_MANY)
+    return;
+  for (size_t i = 0; i < in->past_count; i++)
+    rollups_forget(&in->rollups, in->past_epochs[i]);
+  in->past_count = 0;
+}
+
+void ingest_committed(struct ingest *in) {
+  assert(in->summed == in->row_count);
+  drop_sealed(in);
+  in->block = in->block_written;
+  in->rows_dirty = false;
+  for (size_t i = 0; i < in->mark_count; i++) {
+    free((char *)in->marks[i].text);
+    free((char *)in->marks[i].attrs);
+  }
+  in->mark_count = in->step_count = in->steps_placed = in->epoch_count = in->gone_count = in->move_count = 0;
+  in->open_dirty = false;
+  forget_rollups(in);
+  names_committed(&in->names);
+  tree_trim(&in->tree);
+}
+
+static int take_row(struct ingest *in, const struct span_row *stored) {
+  int err = INGEST_ROOM(in->rows, in->row_room, in->row_count);
+  struct span_row row = *stored;
+  if (!err)
+    err = names_adopt(&in->names, stored->name, &row.name);
+  if (!err)
+    err = names_adopt(&in->names, stored->module, &row.module);
+  if (!err)
+    err = names_adopt(&in->names, stored->exception, &row.exception);
+  row.attrs = NULL;
+  if (!err && stored->attrs_len) {
+    char *copy = malloc(stored->attrs_len);
+    if (!copy)
+      return -ENOMEM;
+    row.attrs = memcpy(copy, stored->attrs, stored->attrs_len);
+  }
+  if (err)
+    return err;
+  in->rows[in->row_count] = (struct ingest_row){.span = row};
+  ingest_link(in, in->row_count++);
+  return 0;
+}
+
+static int take_rollup(const struct rollup_row *stored, void *arg) {
+  struct ingest *in = arg;
+  struct rollup_row row = *stored;
+  int err = names_adopt(&in->names, stored->name, &row.name);
+  return err ? err : rollups_load(&in->rollups, &row);
+}
+
+int ingest_take_over(struct ingest *in, struct store *store, int64_t sid) {
+  in->taken_over = true;
+  struct block block = {0};
+  int err = store_block_unsealed(store, sid, &block, &in->block);
+  for (size_t i = 0; !err && i < block.count; i++)
+    err = take_row(in, &block.rows[i]);
+  block_fini(&block);
+  if (err && err != -ENOENT)
+    return err;
+  in->summed = in->row_count;
+  /* Those whose own record is there are closed; the sums over the children of the others go on. */
+  for (size_t i = 0; i < in->row_count; i++) {
+    const struct span_row *row = &in->rows[i].span;
+    struct tree_node *node = tree_find(&in->tree, row->id);
+    if (node) {
+      node->parent = row->parent;
+      node->kind = row->kind;
+      node->placed = node->closed = true;
+    }
+    if (row->id == SPAN_ROOT)
+      in->root_closed = true;
+  }
+  return store_rollups_read(store, sid, take_rollup, in);
+}
