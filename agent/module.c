@@ -1,0 +1,327 @@
+/* The module `cirron`: its definition, mark(), and what its parts share.
+ *
+ * The definition is laid out by hand, since no header of any one Python version would fit the others: its head is as long as that
+ * of objects of the interpreter at hand, and the slots are those that its version knows.
+ */
+#include "module.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "attach.h"
+#include "glibc.h"
+#include "module_state.h"
+
+/* PyModuleDef behind its head. */
+struct module_def {
+  PyObject *(*init)(void);
+  Py_ssize_t index;
+  PyObject *copy;
+  const char *name, *doc;
+  Py_ssize_t size;
+  struct py_method *methods;
+  struct py_slot *slots; /* PyModuleDef_Slot is the same */
+  int (*traverse)(PyObject *, module_visit, void *);
+  int (*clear)(PyObject *);
+  void (*free)(void *);
+};
+
+enum { MODULE_EXEC = 2, MODULE_INTERPRETERS = 3, MODULE_GIL = 4 }; /* Py_mod_... */
+
+/* --- what the parts share --- */
+
+const void *module_here(void) {
+  static __thread char here;
+  return &here;
+}
+
+bool module_swallow(void) {
+  if (!py.PyErr_Occurred())
+    return true;
+  if (!py.PyErr_ExceptionMatches(module_error(py.PyExc_Exception)))
+    return false;
+  py.PyErr_Clear();
+  return true;
+}
+
+PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots) {
+  struct py_type_spec spec = {
+      .name = name,
+      .basicsize = (int)(py.header + body),
+      .flags = MODULE_TYPE_FLAGS | flags,
+      .slots = slots,
+  };
+  return py.PyType_FromSpec(&spec);
+}
+
+void module_free_object(PyObject *self, bool collected) {
+  PyObject *type = (PyObject *)py_type(self);
+  if (collected)
+    py.PyObject_GC_Del(self);
+  else
+    py.PyObject_Free(self);
+  py.Py_DecRef(type);
+}
+
+PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  (void)type;
+  (void)args;
+  (void)kwargs;
+  py.PyErr_SetString(module_error(py.PyExc_TypeError), "objects of this type are made by the functions of cirron");
+  return NULL;
+}
+
+/* --- mark(name, value, kind="point", **attrs) --- */
+
+static int read_kind(PyObject *kind, bool *summary) {
+  if (module_is(kind, py.PyUnicode_Type)) {
+    *summary = py.PyUnicode_CompareWithASCIIString(kind, "summary") == 0;
+    if (*summary || py.PyUnicode_CompareWithASCIIString(kind, "point") == 0)
+      return 0;
+  }
+  py.PyErr_Format(module_error(py.PyExc_ValueError), "mark() kind must be 'point' or 'summary', not %R", kind);
+  return -1;
+}
+
+struct mark {
+  PyObject *name, *value;
+  bool summary;
+};
+
+/* The arguments given by name; what is none of ours becomes an attribute. */
+static int read_keywords(struct mark *m, PyObject *const *values, PyObject *kwnames, struct module_json *json) {
+  Py_ssize_t n = py.PyTuple_Size(kwnames);
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *key = py.PyTuple_GetItem(kwnames, i);
+    int bad = 0;
+    if (py.PyUnicode_CompareWithASCIIString(key, "kind") == 0)
+      bad = read_kind(values[i], &m->summary);
+    else if (!m->name && py.PyUnicode_CompareWithASCIIString(key, "name") == 0)
+      m->name = values[i];
+    else if (!m->value && py.PyUnicode_CompareWithASCIIString(key, "value") == 0)
+      m->value = values[i];
+    else
+      bad = module_json_entry(json, key, values[i]);
+    if (bad)
+      return bad;
+  }
+  return 0;
+}
+
+/* A name that is no str is taken as its str(). */
+static int mark_put(struct module_state *state, const struct mark *m, const char *attrs, size_t attrs_len) {
+  struct scope *scope = scope_get();
+  if (!scope)
+    return 0;
+  struct scope_value value;
+  struct module_text text;
+  int r = module_value(m->value, &value, &text);
+  PyObject *made = NULL, *name = m->name;
+  if (r == 0 && py_type(name) != py.PyUnicode_Type && !module_is(name, py.PyUnicode_Type)) {
+    name = made = py.PyObject_Str(name);
+    if (!made)
+      r = module_swallow() ? -ENOTSUP : -ECANCELED;
+  }
+  scope = scope_peek(); /* conversions may run anything */
+  if (r == 0 && scope)
+    scope_mark(scope, module_name(state, name), &value, m->summary, attrs, attrs_len);
+  else if (r == -ENOTSUP)
+    scope_refused_mark();
+  module_drop(made);
+  module_text_drop(&text);
+  return r == -ECANCELED ? r : 0;
+}
+
+static PyObject *mark_wrong(const struct mark *m, Py_ssize_t nargs) {
+  if (nargs > 2)
+    return py.PyErr_Format(module_error(py.PyExc_TypeError), "mark() takes 2 positional arguments but %zd were given", nargs);
+  return py.PyErr_Format(module_error(py.PyExc_TypeError), "mark() missing required argument: '%s'",
+                         m->name ? "value" : "name");
+}
+
+static PyObject *mark_named(PyObject *module, struct mark *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  char buffer[MODULE_MARK_JSON_MAX];
+  struct module_json json;
+  module_json_begin(&json, buffer, sizeof buffer);
+  if (read_keywords(m, args + nargs, kwnames, &json) < 0)
+    return NULL;
+  if (!m->name || !m->value)
+    return mark_wrong(m, nargs);
+  size_t len = module_json_end(&json);
+  return mark_put(py.PyModule_GetState(module), m, len ? buffer : NULL, len) < 0 ? NULL : module_none();
+}
+
+static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  struct mark m = {.name = nargs > 0 ? args[0] : NULL, .value = nargs > 1 ? args[1] : NULL};
+  if (nargs > 2)
+    return mark_wrong(&m, nargs);
+  if (kwnames)
+    return mark_named(module, &m, args, nargs, kwnames);
+  if (!m.value)
+    return mark_wrong(&m, nargs);
+  return mark_put(py.PyModule_GetState(module), &m, NULL, 0) < 0 ? NULL : module_none();
+}
+
+/* --- watch(model) --- */
+
+static PyObject *watch(PyObject *module, PyObject *model) {
+  (void)module;
+  (void)model;
+  return module_none();
+}
+
+/* --- the definition --- */
+
+#define DOC_MODULE                                                                                                             \
+  "Records what a training does, from inside the script.\n\n"                                                                  \
+  "with cirron.scope('augmentation'): ...      a span\n"                                                                       \
+  "cirron.mark('loss', loss.item())            a value, on the innermost open span\n"                                          \
+  "for epoch in cirron.epochs(range(20)): ...  a span around each item\n\n"                                                    \
+  "Nothing of this raises, waits or prints because of tracing: without a collector, when the\n"                                \
+  "tracing is off, or when something cannot be kept, the script runs as it would without, and\n"                               \
+  "health() tells what was left out."
+#define DOC_SCOPE                                                                                                              \
+  "scope(name, index=None, **attrs)\n--\n\n"                                                                                   \
+  "A span, as a context manager or a decorator. `with scope(...) as s` gives an object with the\n"                             \
+  "fields name, index, id, parent_id and the dict attrs, which may be changed while the span is\n"                             \
+  "open. A scope may be entered again, and by several threads: each use is a span of its own.\n"                               \
+  "Decorated generators and coroutines hold the span from their first step to their end.\n\n"                                  \
+  "An exception that leaves the scope is noted by its class name and goes on. At most 63 spans\n"                              \
+  "are open at a time in a thread; deeper ones are counted and not kept. Attributes take up to\n"                              \
+  "15,000 bytes as JSON, texts in them 4,096; what is longer is shortened."
+#define DOC_MARK                                                                                                               \
+  "mark(name, value, kind='point', **attrs)\n--\n\n"                                                                           \
+  "Notes a value on the innermost open span of this thread, else on the session. kind='summary'\n"                             \
+  "says that it is the one value that stands for the whole span.\n\n"                                                          \
+  "Values are numbers (whole ones up to 64 bits), truth values and texts (up to 9,000 bytes of\n"                              \
+  "UTF-8, longer ones are cut), also as scalars of numpy or as arrays and tensors of one element.\n"                           \
+  "Anything else is not kept and counted in health()['mark_refused_count']; nothing is raised."
+#define DOC_EPOCHS                                                                                                             \
+  "epochs(iterable)\n--\n\n"                                                                                                   \
+  "Iterates over iterable, with a span `epoch` open while the script works on each item, index\n"                              \
+  "0, 1, 2 and so on. Leaving the loop closes the open span."
+#define DOC_BATCHES                                                                                                            \
+  "batches(iterable)\n--\n\n"                                                                                                  \
+  "Iterates over iterable, with a span `batch` open while the script works on each item, index\n"                              \
+  "0, 1, 2 and so on. The time to fetch an item lies outside of it. Leaving the loop closes the\n"                             \
+  "open span."
+#define DOC_WATCH                                                                                                              \
+  "watch(model)\n--\n\n"                                                                                                       \
+  "Names a model whose parameters and gradients are to be looked at when an epoch ends. This\n"                                \
+  "version takes no snapshots yet: the model is accepted, not kept and not touched."
+#define DOC_PROFILE                                                                                                            \
+  "profile(config=None, frameworks=None, snapshots=None, sample_rate=None, flush_interval=None,\n"                             \
+  "        enabled=True, path=None, output=None)\n--\n\n"                                                                      \
+  "Returns the handle of this process's tracing, which runs already. Arguments are checked:\n"                                 \
+  "TypeError or ValueError for what cannot be. enabled=False ends the tracing of this process\n"                               \
+  "for good. The other settings are kept in the handle's `settings`, and have no effect in this\n"                             \
+  "version, which takes no snapshots and writes to the collector only."
+#define DOC_FLUSH                                                                                                              \
+  "flush()\n--\n\n"                                                                                                            \
+  "Makes sure that the collector has been told of all that is recorded. Records need no flush:\n"                              \
+  "they lie in memory shared with the collector from the moment they are made."
+#define DOC_SHUTDOWN                                                                                                           \
+  "shutdown()\n--\n\nCloses the session: what this thread has open is closed, and nothing is recorded any more in this "       \
+  "process."
+#define DOC_HEALTH                                                                                                             \
+  "health()\n--\n\n"                                                                                                           \
+  "How the tracing of this process is, as a dict: is it enabled, is a collector connected\n"                                   \
+  "(transport), what was left out and why (..._count), what it costs (overhead_...)."
+
+static struct py_method functions[] = {
+    {"scope", MODULE_CALL(module_scope), MODULE_CALL_FAST, DOC_SCOPE},
+    {"mark", MODULE_CALL(mark), MODULE_CALL_FAST, DOC_MARK},
+    {"epochs", module_epochs, PY_METH_O, DOC_EPOCHS},
+    {"batches", module_batches, PY_METH_O, DOC_BATCHES},
+    {"watch", watch, PY_METH_O, DOC_WATCH},
+    {"profile", MODULE_CALL(module_profile), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_PROFILE},
+    {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},
+    {"shutdown", module_shutdown, PY_METH_NOARGS, DOC_SHUTDOWN},
+    {"health", module_health, PY_METH_NOARGS, DOC_HEALTH},
+    {0},
+};
+
+/* Makes a type, keeps it in *place and shows it in the module. */
+static int add_type(PyObject *module, const char *name, PyObject *type, PyObject **place) {
+  if (!type)
+    return -1;
+  *place = type;
+  py.Py_IncRef(type); /* PyModule_AddObject takes one when it works */
+  if (py.PyModule_AddObject(module, name, type) == 0)
+    return 0;
+  py.Py_DecRef(type);
+  return -1;
+}
+
+static int module_exec(PyObject *module) {
+  struct module_state *s = py.PyModule_GetState(module);
+  PyObject *version = py.PyUnicode_FromStringAndSize(CIRRON_VERSION, sizeof CIRRON_VERSION - 1);
+  int bad = version ? py.PyObject_SetAttrString(module, "__version__", version) : -1;
+  module_drop(version);
+  return bad || add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
+                 add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
+                 add_type(module, "Profiler", module_profiler_type(), &s->profiler_type)
+             ? -1
+             : 0;
+}
+
+static int module_traverse(PyObject *module, module_visit visit, void *arg) {
+  struct module_state *s = py.PyModule_GetState(module);
+  if (!s) /* 3.8 asks before there is one */
+    return 0;
+  PyObject *held[] = {s->scope_type, s->iter_type, s->profiler_type, s->profiler, s->decorate};
+  int r = 0;
+  for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
+    r = held[i] ? visit(held[i], arg) : 0;
+  return r;
+}
+
+static int module_clear(PyObject *module) {
+  struct module_state *s = py.PyModule_GetState(module);
+  if (!s)
+    return 0;
+  PyObject **held[] = {&s->scope_type, &s->iter_type, &s->profiler_type, &s->profiler, &s->decorate};
+  for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
+    PyObject *object = *held[i];
+    *held[i] = NULL;
+    module_drop(object);
+  }
+  return 0;
+}
+
+static void module_free(void *module) {
+  struct module_state *s = py.PyModule_GetState(module);
+  (void)module_clear(module); /* cannot fail */
+  if (s)
+    module_names_free(s);
+}
+
+PyObject *module_init(void) {
+  static _Alignas(max_align_t) char memory[32 + sizeof(struct module_def)];
+  static struct py_slot slots[4];
+  struct module_def *def = (struct module_def *)(memory + py.header);
+  if (!def->name) {
+    struct py_slot *slot = slots;
+    *slot++ = (struct py_slot){MODULE_EXEC, (void *)module_exec};
+    if (py.version >= 312)
+      *slot++ = (struct py_slot){MODULE_INTERPRETERS, (void *)2}; /* each with a lock of its own */
+    if (py.version >= 313)
+      *slot++ = (struct py_slot){MODULE_GIL, (void *)1}; /* not needed */
+    def->doc = DOC_MODULE;
+    def->size = sizeof(struct module_state);
+    def->methods = functions;
+    def->slots = slots;
+    def->traverse = module_traverse;
+    def->clear = module_clear;
+    def->free = module_free;
+    def->name = "cirron";
+  }
+  return py.PyModuleDef_Init(memory);
+}
+
+__attribute__((visibility("default"))) PyObject *PyInit_cirron(void) {
+  (void)attach_late(); /* false: attached before, or tracing is off, or no interpreter we know: told apart below */
+  if (!attach_done() && py_find(RTLD_DEFAULT) != 0)
+    return NULL;
+  return module_init();
+}

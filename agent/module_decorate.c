@@ -1,0 +1,84 @@
+/* @scope(...): the Python half of the module.
+ *
+ * A decorated function has to stay what it was to everybody who looks at it - a function, a coroutine function, a generator, bound
+ * as a method, found by pickle - and only a Python function is all that. So the wrapper is one, made by a few lines of Python that
+ * are compiled when the first function is decorated. Each behaves as if the body stood inside `with scope(...)`.
+ */
+#include "module_state.h"
+
+static const char source[] = "from functools import wraps\n"
+                             "def decorate(scope, function):\n"
+                             "    if isinstance(function, (staticmethod, classmethod)):\n"
+                             "        return type(function)(decorate(scope, function.__func__))\n"
+                             "    flags = getattr(getattr(function, '__code__', None), 'co_flags', 0)\n"
+                             "    if flags & 0x200:\n" /* CO_ASYNC_GENERATOR */
+                             "        async def inside(*args, **kwargs):\n"
+                             "            with scope:\n"
+                             "                inner = function(*args, **kwargs)\n"
+                             "                step = inner.__anext__()\n"
+                             "                while True:\n"
+                             "                    try:\n"
+                             "                        item = await step\n"
+                             "                    except StopAsyncIteration:\n"
+                             "                        return\n"
+                             "                    try:\n"
+                             "                        sent = yield item\n"
+                             "                    except GeneratorExit:\n"
+                             "                        await inner.aclose()\n"
+                             "                        raise\n"
+                             "                    except BaseException as error:\n"
+                             "                        step = inner.athrow(error)\n"
+                             "                    else:\n"
+                             "                        step = inner.asend(sent)\n"
+                             "    elif flags & 0x80:\n" /* CO_COROUTINE */
+                             "        async def inside(*args, **kwargs):\n"
+                             "            with scope:\n"
+                             "                return await function(*args, **kwargs)\n"
+                             "    elif flags & 0x20:\n" /* CO_GENERATOR */
+                             "        def inside(*args, **kwargs):\n"
+                             "            with scope:\n"
+                             "                return (yield from function(*args, **kwargs))\n"
+                             "    else:\n"
+                             "        def inside(*args, **kwargs):\n"
+                             "            with scope:\n"
+                             "                return function(*args, **kwargs)\n"
+                             "    return wraps(function)(inside)\n";
+
+/* Runs the source. New reference to `decorate`, or NULL with an error. */
+static PyObject *build(void) {
+  PyObject *globals = py.PyDict_New(), *code = NULL, *done = NULL, *decorate = NULL;
+  PyObject *name = py.PyUnicode_InternFromString("cirron");
+  if (!globals || !name || py.PyDict_SetItemString(globals, "__name__", name) < 0 ||
+      py.PyDict_SetItemString(globals, "__builtins__", py.PyEval_GetBuiltins()) < 0)
+    goto out;
+  code = py.Py_CompileString(source, "<cirron>", 257 /* Py_file_input */);
+  if (!code)
+    goto out;
+  done = py.PyEval_EvalCode(code, globals, globals);
+  decorate = done ? py.PyDict_GetItemString(globals, "decorate") : NULL;
+  if (decorate)
+    py.Py_IncRef(decorate);
+out:
+  module_drop(done);
+  module_drop(code);
+  module_drop(name);
+  module_drop(globals);
+  return decorate;
+}
+
+PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject *function) {
+  bool wrapped = module_is(function, py.PyStaticMethod_Type) || module_is(function, py.PyClassMethod_Type);
+  if (!wrapped && !py.PyCallable_Check(function))
+    return py.PyErr_Format(module_error(py.PyExc_TypeError), "a scope decorates functions, not '%.200s' objects",
+                           py_class_name(function, NULL));
+  if (!state->decorate) {
+    PyObject *built = build();
+    if (!built)
+      return NULL;
+    if (state->decorate) /* compiling can let another thread in */
+      py.Py_DecRef(built);
+    else
+      state->decorate = built;
+  }
+  return py.PyObject_CallFunctionObjArgs(state->decorate, scope, function, NULL);
+}

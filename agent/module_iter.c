@@ -1,0 +1,164 @@
+/* epochs(...) and batches(...): an iterator around another that has a span open while the script works on an item.
+ *
+ * The span of an item begins when the item was fetched and ends when the next one is asked for, so fetching lies outside, where the
+ * data_load spans of a loader find their place. It ends also at exhaustion, by close(), and when the iterator is dropped, which is
+ * what leaving a loop by `break` does. Items are passed on as they are, and so is whatever the inner iterator raises.
+ */
+#include "loop.h"
+#include "module_state.h"
+#include "segment.h"
+#include "session.h"
+
+struct iter {
+  PyObject *iterable; /* for its length; NULL when closed */
+  PyObject *inner;
+  int64_t next_index;
+  enum span_kind kind;
+  uint32_t name; /* of session `session` */
+  struct span *span;
+  uint64_t id, session;
+};
+
+static struct iter *iter_of(PyObject *self) {
+  return module_body(self);
+}
+
+static void span_close(struct iter *it) {
+  struct span *span = it->span;
+  it->span = NULL;
+  if (!span)
+    return;
+  struct scope *scope = scope_peek();
+  const struct session *session = session_get();
+  if (scope && session && session->prefix == it->session && scope_holds(scope, span, it->id))
+    loop_pop(scope, span, session_clock(), 0);
+}
+
+static void span_open(struct iter *it) {
+  int64_t index = it->next_index++;
+  struct scope *scope = scope_get();
+  const struct session *session = session_get();
+  if (!scope || !session)
+    return;
+  if (it->session != session->prefix) {
+    it->name = it->kind == SPAN_EPOCH ? segment_name("epoch", 5) : segment_name("batch", 5);
+    it->session = session->prefix;
+  }
+  it->span = scope_push(scope, it->kind, it->name, index, session_clock());
+  it->id = it->span ? it->span->id : 0;
+}
+
+static PyObject *iter_next(PyObject *self) {
+  struct iter *it = iter_of(self);
+  span_close(it);
+  PyObject *inner = it->inner;
+  if (!inner)
+    return NULL;
+  py.Py_IncRef(inner); /* fetching may close us */
+  PyObject *item = py.PyIter_Next(inner);
+  if (item && it->inner)
+    span_open(it);
+  py.Py_DecRef(inner);
+  return item;
+}
+
+static int iter_clear(PyObject *self) {
+  struct iter *it = iter_of(self);
+  PyObject *iterable = it->iterable, *inner = it->inner;
+  it->iterable = it->inner = NULL;
+  module_drop(iterable);
+  module_drop(inner);
+  return 0;
+}
+
+static PyObject *iter_close(PyObject *self, PyObject *unused) {
+  (void)unused;
+  span_close(iter_of(self));
+  (void)iter_clear(self); /* cannot fail */
+  return module_none();
+}
+
+static int iter_traverse(PyObject *self, module_visit visit, void *arg) {
+  struct iter *it = iter_of(self);
+  int r = it->iterable ? visit(it->iterable, arg) : 0;
+  if (!r && it->inner)
+    r = visit(it->inner, arg);
+  if (!r && py.version >= 309) /* before, the type is not counted among what an object holds */
+    r = visit((PyObject *)py_type(self), arg);
+  return r;
+}
+
+static void iter_dealloc(PyObject *self) {
+  PyObject *type, *value, *trace;
+  py.PyObject_GC_UnTrack(self);
+  py.PyErr_Fetch(&type, &value, &trace);
+  span_close(iter_of(self));
+  (void)iter_clear(self);
+  py.PyErr_Restore(type, value, trace);
+  module_free_object(self, true);
+}
+
+static Py_ssize_t iter_len(PyObject *self) {
+  PyObject *iterable = iter_of(self)->iterable;
+  if (iterable)
+    return py.PyObject_Size(iterable);
+  py.PyErr_SetString(module_error(py.PyExc_TypeError), "a closed iterator has no len()");
+  return -1;
+}
+
+/* Without this, an iterator around something without a length could not be asked `if it`. */
+static int iter_bool(PyObject *self) {
+  Py_ssize_t len = iter_len(self);
+  if (len >= 0)
+    return len > 0;
+  if (!py.PyErr_ExceptionMatches(module_error(py.PyExc_TypeError)))
+    return -1;
+  py.PyErr_Clear();
+  return 1;
+}
+
+PyObject *module_iter_type(void) {
+  static struct py_method methods[] = {
+      {"close", iter_close, PY_METH_NOARGS, "Closes the open span and lets go of the iterable."},
+      {0},
+  };
+  static struct py_slot slots[] = {
+      {SLOT_NEW, module_no_new},
+      {SLOT_DEALLOC, iter_dealloc},
+      {SLOT_TRAVERSE, iter_traverse},
+      {SLOT_CLEAR, iter_clear},
+      {SLOT_ITER, NULL},
+      {SLOT_ITERNEXT, iter_next},
+      {SLOT_METHODS, methods},
+      {SLOT_SQ_LENGTH, iter_len},
+      {SLOT_NB_BOOL, iter_bool},
+      {SLOT_DOC, "An iterator with a span around each item. Made by epochs() and batches()."},
+      {0, NULL},
+  };
+  slots[4].value = (void *)py.PyObject_SelfIter;
+  return module_type("cirron.LoopIterator", sizeof(struct iter), MODULE_TYPE_GC, slots);
+}
+
+static PyObject *iter_new(PyObject *module, PyObject *iterable, enum span_kind kind) {
+  struct module_state *state = py.PyModule_GetState(module);
+  PyObject *inner = py.PyObject_GetIter(iterable);
+  PyObject *self = inner ? py.PyType_GenericAlloc((PyTypeObject *)state->iter_type, 0) : NULL;
+  if (!self) {
+    module_drop(inner);
+    return NULL;
+  }
+  struct iter *it = iter_of(self);
+  py.Py_IncRef(iterable);
+  it->iterable = iterable;
+  it->inner = inner;
+  it->kind = kind;
+  return self;
+}
+
+PyObject *module_epochs(PyObject *module, PyObject *iterable) {
+  return iter_new(module, iterable, SPAN_EPOCH);
+}
+
+PyObject *module_batches(PyObject *module, PyObject *iterable) {
+  return iter_new(module, iterable, SPAN_BATCH);
+}

@@ -1,0 +1,450 @@
+/* scope(...): one object that is a context manager, the span it opened, and a decorator.
+ *
+ * The object stands for one span, that of its first use. Entered again - nested, by another thread, or once more later - it makes a
+ * new object of the same name and attributes for that use and keeps it in the list `uses` until the use ends. __exit__ is called on
+ * the object that was entered first, so it looks there for the newest use of its own thread. A use closes its own span and no other:
+ * it knows the span's place and id, and the session it was opened in, since ids start anew in the child of a fork.
+ *
+ * A span borrows its attributes' text from its use, and points at the use (span.owner), until it is closed. A use whose object dies
+ * before closes its span; one that dies on another thread cannot, and then its memory is never freed.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loop.h"
+#include "module_state.h"
+#include "session.h"
+
+struct use {
+  PyObject *module, *name;
+  struct module_state *state; /* of `module` */
+  PyObject *given;            /* attributes as passed: a dict that nobody else has, or NULL */
+  PyObject *attrs;            /* the dict that `.attrs` gave out, or NULL */
+  int64_t index;
+  struct span *span; /* NULL: none was opened, or it was closed by us */
+  uint64_t id, parent, session;
+  const void *here; /* where it was entered (module_here) */
+  char *json;       /* borrowed by the span */
+  PyObject *uses;   /* further uses, newest first; owns them */
+  PyObject *older;  /* next in that list */
+  bool used, inside;
+  _Atomic bool locked; /* protects uses, older, used, inside; held for a few instructions, taken in free-threaded builds only */
+};
+
+static struct use *use_of(PyObject *self) {
+  return module_body(self);
+}
+
+static void lock(struct use *u) {
+  while (py.free_threaded && atomic_exchange_explicit(&u->locked, true, memory_order_acquire))
+    ;
+}
+
+static void unlock(struct use *u) {
+  if (py.free_threaded)
+    atomic_store_explicit(&u->locked, false, memory_order_release);
+}
+
+/* --- the span of one use --- */
+
+/* The attributes as text in u->json. 0 or -ECANCELED; on trouble there is none. */
+static int encode(struct use *u, size_t *len) {
+  PyObject *attrs = u->attrs ? u->attrs : u->given;
+  char buffer[MODULE_SPAN_JSON_MAX];
+  struct module_json json;
+  *len = 0;
+  if (!attrs)
+    return 0;
+  module_json_begin(&json, buffer, sizeof buffer);
+  py.Py_IncRef(attrs); /* what str() runs may let go of it */
+  int r = module_json_dict(&json, attrs);
+  py.Py_DecRef(attrs);
+  size_t n = module_json_end(&json);
+  char *text = n ? malloc(n) : NULL;
+  if (text) {
+    memcpy(text, buffer, n);
+    *len = n;
+  }
+  u->json = text;
+  return r;
+}
+
+/* 0 or -ECANCELED, then nothing is open. */
+static int use_open(PyObject *self) {
+  struct use *u = use_of(self);
+  struct scope *scope = scope_get();
+  if (!scope)
+    return 0;
+  size_t len = 0;
+  if (u->given || u->attrs) {
+    int r = encode(u, &len);
+    if (r < 0)
+      return r;
+  }
+  uint32_t name = module_name(u->state, u->name);
+  struct span *span = scope_push(scope, SPAN_USER, name, u->index, session_clock());
+  if (!span)
+    return 0;
+  span->owner = self;
+  span->attrs = len ? u->json : NULL;
+  span->attrs_len = (uint32_t)len;
+  u->span = span;
+  u->id = span->id;
+  u->parent = span->parent;
+  u->session = session_get()->prefix;
+  return 0;
+}
+
+/* The stack in which the span is still open, or NULL. */
+static struct scope *use_stack(const struct use *u) {
+  struct scope *scope = scope_peek();
+  const struct session *session = session_get();
+  if (!scope || !u->span || !session || session->prefix != u->session || !scope_holds(scope, u->span, u->id))
+    return NULL;
+  return scope;
+}
+
+/* The script may have changed the attributes since they were encoded. */
+static int use_refresh(struct use *u) {
+  if (!u->attrs)
+    return 0;
+  char *before = u->json;
+  size_t len;
+  int r = encode(u, &len);
+  if (use_stack(u)) { /* str() may have run anything */
+    u->span->attrs = len ? u->json : NULL;
+    u->span->attrs_len = (uint32_t)len;
+  }
+  free(before);
+  return r;
+}
+
+/* Closing a span closes what is open above it; their attributes have to be as they are now, too. */
+static int refresh_above(struct scope *scope, const struct span *span) {
+  int r = 0;
+  for (struct span *s = scope_top(scope); s && s != span; s = scope_below(scope, s))
+    if (s->kind == SPAN_USER && s->owner && use_of((PyObject *)s->owner)->attrs) { /* a lost use has none */
+      PyObject *owner = (PyObject *)s->owner;
+      py.Py_IncRef(owner);
+      int one = use_refresh(use_of(owner));
+      py.Py_DecRef(owner);
+      r = one ? one : r;
+    }
+  return r;
+}
+
+static void use_end(struct use *u, uint64_t end_ns, uint32_t exception) {
+  struct scope *scope = use_stack(u);
+  if (scope) {
+    u->parent = u->span->parent;
+    loop_pop(scope, u->span, end_ns, exception);
+  }
+  u->span = NULL;
+  free(u->json);
+  u->json = NULL;
+}
+
+static int use_close(struct use *u, uint64_t end_ns, uint32_t exception) {
+  struct scope *scope = use_stack(u);
+  int r = 0;
+  if (scope) {
+    if (scope_top(scope) != u->span)
+      r = refresh_above(scope, u->span);
+    int own = use_refresh(u);
+    r = own ? own : r;
+  }
+  use_end(u, end_ns, exception);
+  return r;
+}
+
+/* --- the object --- */
+
+static PyObject *use_new(PyTypeObject *type, PyObject *module, struct module_state *state, PyObject *name, int64_t index,
+                         PyObject *given) {
+  PyObject *self = py.PyType_GenericAlloc(type, 0);
+  if (!self)
+    return NULL;
+  struct use *u = use_of(self);
+  py.Py_IncRef(module);
+  py.Py_IncRef(name);
+  if (given)
+    py.Py_IncRef(given);
+  u->module = module;
+  u->state = state;
+  u->name = name;
+  u->index = index;
+  u->given = given;
+  return self;
+}
+
+static void use_dealloc(PyObject *self) {
+  struct use *u = use_of(self);
+  PyObject *type, *value, *trace;
+  py.PyErr_Fetch(&type, &value, &trace);
+  for (PyObject *next, *use = u->uses; use; use = next) {
+    next = use_of(use)->older;
+    py.Py_DecRef(use);
+  }
+  bool lost = u->span && u->here != module_here();
+  if (!lost)
+    use_end(u, u->span ? session_clock() : 0, 0);
+  module_drop(u->attrs);
+  module_drop(u->given);
+  u->attrs = u->given = NULL;
+  module_drop(u->name);
+  module_drop(u->module);
+  py.PyErr_Restore(type, value, trace);
+  if (!lost)
+    module_free_object(self, false);
+}
+
+/* The object for a use that begins now: itself the first time. New reference. */
+static PyObject *use_begin(PyObject *self) {
+  struct use *u = use_of(self);
+  lock(u);
+  bool first = !u->used;
+  if (first) {
+    u->used = u->inside = true;
+    u->here = module_here();
+  }
+  unlock(u);
+  if (first) {
+    py.Py_IncRef(self);
+    return self;
+  }
+  PyObject *use = use_new(py_type(self), u->module, u->state, u->name, u->index, u->given);
+  if (!use)
+    return NULL;
+  struct use *n = use_of(use);
+  n->used = n->inside = true;
+  n->here = module_here();
+  py.Py_IncRef(use); /* the list's */
+  lock(u);
+  n->older = u->uses;
+  u->uses = use;
+  unlock(u);
+  return use;
+}
+
+/* The use that ends now, newest of this thread; NULL: none. New reference. */
+static PyObject *use_finish(PyObject *self) {
+  struct use *u = use_of(self);
+  const void *here = module_here();
+  PyObject *found = NULL;
+  lock(u);
+  for (PyObject **at = &u->uses; *at; at = &use_of(*at)->older)
+    if (use_of(*at)->here == here) {
+      found = *at;
+      *at = use_of(found)->older;
+      use_of(found)->older = NULL;
+      break;
+    }
+  if (!found && u->inside && u->here == here) {
+    found = self;
+    py.Py_IncRef(self);
+  }
+  if (found)
+    use_of(found)->inside = false;
+  unlock(u);
+  return found;
+}
+
+static PyObject *scope_enter(PyObject *self, PyObject *unused) {
+  (void)unused;
+  PyObject *use = use_begin(self);
+  if (!use || use_open(use) == 0)
+    return use;
+  py.Py_DecRef(use);
+  module_drop(use_finish(self));
+  return NULL;
+}
+
+/* A generator that is dropped inside a scope is left in good order. */
+static uint32_t exception_of(PyObject *const *args, Py_ssize_t nargs) {
+  if (nargs < 1 || args[0] == py._Py_NoneStruct || args[0] == module_error(py.PyExc_GeneratorExit))
+    return 0;
+  return scope_peek() ? module_exception(args[0], nargs > 1 ? args[1] : py._Py_NoneStruct) : 0;
+}
+
+static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  uint64_t end_ns = session_clock();
+  PyObject *use = use_finish(self);
+  if (!use)
+    return module_none();
+  int r = use_close(use_of(use), end_ns, exception_of(args, nargs));
+  py.Py_DecRef(use);
+  return r == 0 ? module_none() : NULL;
+}
+
+static PyObject *scope_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  static char *names[] = {"function", NULL};
+  PyObject *function;
+  if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, "O:scope", names, &function))
+    return NULL;
+  return module_decorate(use_of(self)->state, self, function);
+}
+
+static PyObject *scope_repr(PyObject *self) {
+  return py.PyUnicode_FromFormat("<cirron scope %R>", use_of(self)->name);
+}
+
+static PyObject *get_name(PyObject *self, void *unused) {
+  (void)unused;
+  PyObject *name = use_of(self)->name;
+  py.Py_IncRef(name);
+  return name;
+}
+
+static PyObject *get_index(PyObject *self, void *unused) {
+  (void)unused;
+  int64_t index = use_of(self)->index;
+  return index == SPAN_NO_INDEX ? module_none() : py.PyLong_FromLongLong(index);
+}
+
+/* 32 hex digits: the session's prefix and the number in it. */
+static PyObject *id_text(const struct use *u, uint64_t id) {
+  return id ? py.PyUnicode_FromFormat("%08x%08x%08x%08x", (unsigned)(u->session >> 32), (unsigned)u->session,
+                                      (unsigned)(id >> 32), (unsigned)id)
+            : module_none();
+}
+
+static PyObject *get_id(PyObject *self, void *unused) {
+  (void)unused;
+  return id_text(use_of(self), use_of(self)->id);
+}
+
+static PyObject *get_parent(PyObject *self, void *unused) {
+  (void)unused;
+  struct use *u = use_of(self);
+  if (use_stack(u))
+    u->parent = u->span->parent; /* may have been moved */
+  return id_text(u, u->parent);
+}
+
+static PyObject *get_attrs(PyObject *self, void *unused) {
+  (void)unused;
+  struct use *u = use_of(self);
+  if (!u->attrs) {
+    PyObject *attrs = u->given ? py.PyDict_Copy(u->given) : py.PyDict_New();
+    lock(u);
+    PyObject *spare = u->attrs ? attrs : NULL; /* another thread was first */
+    u->attrs = spare ? u->attrs : attrs;
+    unlock(u);
+    module_drop(spare);
+  }
+  if (u->attrs)
+    py.Py_IncRef(u->attrs);
+  return u->attrs;
+}
+
+PyObject *module_scope_type(void) {
+  static struct py_method methods[] = {
+      {"__enter__", scope_enter, PY_METH_NOARGS, "Opens the span. Returns the object that stands for it."},
+      {"__exit__", MODULE_CALL(scope_exit), PY_METH_FASTCALL, "Closes the span. An exception is noted and goes on."},
+      {0},
+  };
+  static struct module_getset members[] = {
+      {"name", get_name, NULL, "Name of the span.", NULL},
+      {"index", get_index, NULL, "Index of the span, or None.", NULL},
+      {"id", get_id, NULL, "Id of the span, 32 hex digits; None before it was opened, or when it is not recorded.", NULL},
+      {"parent_id", get_parent, NULL, "Id of the span around it, or None like id.", NULL},
+      {"attrs", get_attrs, NULL, "Attributes, a dict. Changes made while the span is open are recorded.", NULL},
+      {0},
+  };
+  static struct py_slot slots[] = {
+      {SLOT_NEW, module_no_new},
+      {SLOT_DEALLOC, use_dealloc},
+      {SLOT_CALL, scope_call},
+      {SLOT_REPR, scope_repr},
+      {SLOT_METHODS, methods},
+      {SLOT_GETSET, members},
+      {SLOT_DOC, "A span to be opened by `with`, or by a decorated function. Made by scope()."},
+      {0, NULL},
+  };
+  return module_type("cirron.Scope", sizeof(struct use), 0, slots);
+}
+
+/* --- scope(name, index=None, **attrs) --- */
+
+struct request {
+  PyObject *name, *index, *attrs;
+  PyObject *made; /* a name that had to be made */
+};
+
+static int take_attr(struct request *r, PyObject *key, PyObject *value) {
+  if (!r->attrs)
+    r->attrs = py.PyDict_New();
+  return r->attrs ? py.PyDict_SetItem(r->attrs, key, value) : -1;
+}
+
+static int take_keyword(struct request *r, PyObject *key, PyObject *value) {
+  bool is_name = py.PyUnicode_CompareWithASCIIString(key, "name") == 0;
+  PyObject **place = is_name ? &r->name : &r->index;
+  if (!is_name && py.PyUnicode_CompareWithASCIIString(key, "index") != 0)
+    return take_attr(r, key, value);
+  if (*place) {
+    py.PyErr_Format(module_error(py.PyExc_TypeError), "scope() got multiple values for argument '%U'", key);
+    return -1;
+  }
+  *place = value;
+  return 0;
+}
+
+/* A name that is no str is taken as its str(): a span is not worth an exception. */
+static int settle_name(struct request *r) {
+  if (!r->name) {
+    py.PyErr_SetString(module_error(py.PyExc_TypeError), "scope() missing 1 required positional argument: 'name'");
+    return -1;
+  }
+  if (py_type(r->name) == py.PyUnicode_Type || module_is(r->name, py.PyUnicode_Type))
+    return 0;
+  r->made = py.PyObject_Str(r->name);
+  if (!r->made) {
+    if (!module_swallow())
+      return -1;
+    r->made = py.PyUnicode_FromFormat("<%s>", py_class_name(r->name, NULL));
+  }
+  r->name = r->made;
+  return r->made ? 0 : -1;
+}
+
+/* An index that is no whole number of 64 bits is kept as an attribute. */
+static int settle_index(struct request *r, int64_t *out) {
+  *out = SPAN_NO_INDEX;
+  if (!r->index || r->index == py._Py_NoneStruct)
+    return 0;
+  PyObject *whole = py.PyNumber_Index(r->index);
+  int overflow = 0;
+  long long value = whole ? py.PyLong_AsLongLongAndOverflow(whole, &overflow) : 0;
+  bool good = whole && !overflow;
+  module_drop(whole);
+  if (good) {
+    *out = value;
+    return 0;
+  }
+  if (!whole && !module_swallow())
+    return -1;
+  PyObject *key = py.PyUnicode_InternFromString("index");
+  int r2 = key ? take_attr(r, key, r->index) : -1;
+  module_drop(key);
+  return r2;
+}
+
+PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  struct request r = {.name = nargs > 0 ? args[0] : NULL, .index = nargs > 1 ? args[1] : NULL};
+  struct module_state *state = py.PyModule_GetState(module);
+  Py_ssize_t named = kwnames ? py.PyTuple_Size(kwnames) : 0;
+  PyObject *self = NULL;
+  int64_t index = SPAN_NO_INDEX;
+  int bad = 0;
+  if (nargs > 2)
+    return py.PyErr_Format(module_error(py.PyExc_TypeError), "scope() takes at most 2 positional arguments (%zd given)", nargs);
+  for (Py_ssize_t i = 0; i < named && !bad; i++)
+    bad = take_keyword(&r, py.PyTuple_GetItem(kwnames, i), args[nargs + i]);
+  if (!bad && !settle_name(&r) && !settle_index(&r, &index))
+    self = use_new((PyTypeObject *)state->scope_type, module, state, r.name, index, r.attrs);
+  module_drop(r.attrs);
+  module_drop(r.made);
+  return self;
+}

@@ -1,0 +1,151 @@
+/* What the parts of the `cirron` module share: the module's state, its types, and the small questions asked of Python objects.
+ *
+ * All of it runs with the GIL held (or, free-threaded, an attached thread state). There is one state for each interpreter that
+ * imports the module; nothing that belongs to an interpreter is kept outside of it.
+ *
+ * Two rules for errors. What goes wrong in our own bookkeeping is cleared and never seen by the script; arguments that no Python
+ * function would accept raise as usual. Where script code is run on the way (__str__, __float__) KeyboardInterrupt and SystemExit
+ * may come out of it: those are not ours to swallow, and go on to the caller (-ECANCELED below).
+ */
+#ifndef CIRRON_MODULE_STATE_H
+#define CIRRON_MODULE_STATE_H
+
+#include <stdatomic.h>
+
+#include "py.h"
+#include "scope.h"
+
+#define MODULE_NAMES 256u           /* strings whose name id is remembered */
+#define MODULE_SPAN_JSON_MAX 15000u /* bytes of attributes of a span; with its markup they fit one record */
+#define MODULE_MARK_JSON_MAX 6000u  /* of a mark, */
+#define MODULE_MARK_TEXT_MAX 9000u  /* and of its value, which share a record */
+
+struct module_name_slot {
+  PyObject *_Atomic text; /* strong */
+  uint32_t id;
+  _Atomic unsigned generation;
+};
+
+struct module_state {
+  PyObject *scope_type, *iter_type, *profiler_type;
+  PyObject *profiler; /* the handle that profile() returns, once made */
+  PyObject *decorate; /* the Python half of the decorator, once made */
+  struct module_name_slot names[MODULE_NAMES];
+};
+
+/* Slots and flags of types (typeslots.h); part of the stable interface. */
+enum {
+  SLOT_NB_BOOL = 9,
+  SLOT_SQ_LENGTH = 45,
+  SLOT_CALL = 50,
+  SLOT_CLEAR = 51,
+  SLOT_DEALLOC = 52,
+  SLOT_DOC = 56,
+  SLOT_ITER = 62,
+  SLOT_ITERNEXT = 63,
+  SLOT_METHODS = 64,
+  SLOT_NEW = 65,
+  SLOT_REPR = 66,
+  SLOT_TRAVERSE = 71,
+  SLOT_GETSET = 73,
+};
+#define MODULE_TYPE_FLAGS (1u << 18) /* Py_TPFLAGS_DEFAULT */
+#define MODULE_TYPE_GC (1u << 14)    /* Py_TPFLAGS_HAVE_GC */
+#define MODULE_CALL_FAST (PY_METH_FASTCALL | PY_METH_KEYWORDS)
+
+struct module_getset { /* PyGetSetDef */
+  const char *name;
+  PyObject *(*get)(PyObject *, void *);
+  int (*set)(PyObject *, PyObject *, void *);
+  const char *doc;
+  void *closure;
+};
+
+typedef int (*module_visit)(PyObject *, void *);
+
+/* For method tables: the functions differ in their arguments by the flags. */
+#define MODULE_CALL(function) ((PyCFunction)(void (*)(void))(function))
+
+/* The object's own part lies behind its head, whose length is known at run time only. */
+static inline void *module_body(PyObject *self) {
+  return (char *)self + py.header;
+}
+
+static inline PyObject *module_none(void) {
+  py.Py_IncRef(py._Py_NoneStruct);
+  return py._Py_NoneStruct;
+}
+
+static inline PyObject *module_error(void *exception) {
+  return *(PyObject **)exception;
+}
+
+static inline bool module_is(PyObject *object, void *type) {
+  return py_type(object) == type || py.PyType_IsSubtype(py_type(object), type);
+}
+
+static inline void module_drop(PyObject *object) { /* accepts NULL */
+  if (object)
+    py.Py_DecRef(object);
+}
+
+/* Where spans opened now belong: the thread. The one place that has to know more when tasks get stacks of their own. */
+const void *module_here(void);
+
+/* Makes one of the module's types from its slots. No type can be called to make objects. */
+PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots);
+/* Frees an object of such a type and lets go of the type. */
+void module_free_object(PyObject *self, bool collected);
+/* tp_new of all types. */
+PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* Clears an error that is set. False: it is none of ours to clear, and stays. */
+bool module_swallow(void);
+
+/* A str as UTF-8. Lone surrogates become U+FFFD. False: no memory; no error is left. */
+struct module_text {
+  const char *text;
+  size_t len;
+  PyObject *held; /* the bytes, where the object itself does not keep them */
+};
+bool module_text(PyObject *string, struct module_text *out);
+void module_text_drop(struct module_text *text);
+
+/* The id of a name, from a table by identity, else from the segment. Needs a session. 0: none. */
+uint32_t module_name(struct module_state *state, PyObject *string);
+void module_names_free(struct module_state *state);
+/* The id of an exception's class name. `value` may be None. */
+uint32_t module_exception(PyObject *type, PyObject *value);
+
+/* A mark's value. 0, -ENOTSUP: cannot be kept, -ECANCELED. The text is good until module_text_drop. */
+int module_value(PyObject *object, struct scope_value *out, struct module_text *text);
+
+/* Attributes as one JSON object, entry by entry, into a buffer that always stays a whole object. */
+struct module_json {
+  char *begin, *at, *end;
+  unsigned left_out; /* entries for which there was no room; said in the text */
+};
+void module_json_begin(struct module_json *json, char *buffer, size_t size);
+int module_json_entry(struct module_json *json, PyObject *key, PyObject *value); /* 0 or -ECANCELED */
+int module_json_dict(struct module_json *json, PyObject *dict);                  /* all entries of a dict: the same */
+size_t module_json_end(struct module_json *json);                                /* its length; 0: nothing in it */
+
+/* scope(...) and its type. */
+PyObject *module_scope_type(void);
+PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* The function `function`, run inside `scope`. New reference, or NULL with an error. */
+PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject *function);
+
+/* epochs(...), batches(...). */
+PyObject *module_iter_type(void);
+PyObject *module_epochs(PyObject *module, PyObject *iterable);
+PyObject *module_batches(PyObject *module, PyObject *iterable);
+
+/* profile(...), its handle, and the functions of the module that are the handle's methods too (both ignore `self`). */
+PyObject *module_profiler_type(void);
+PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *module_flush(PyObject *self, PyObject *unused);
+PyObject *module_shutdown(PyObject *self, PyObject *unused);
+PyObject *module_health(PyObject *self, PyObject *unused);
+
+#endif

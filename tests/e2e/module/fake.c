@@ -1,0 +1,289 @@
+/* What the `cirron` module stands on, made for tests: keeps the stacks of open spans and writes every event into one text, which the
+ * test script takes by ctypes. No ring, no segment, no collector; the real ones are tested with the real agent.
+ *
+ * fake_take()       the events since the last call, one a line:
+ *                     push ID KIND NAME INDEX PARENT | pop ID EXCEPTION ATTRS | mark SPAN NAME TYPE VALUE KIND ATTRS | deep | refused
+ * fake_session(n)   as after a fork: another session, all stacks and names are new
+ * fake_off(bool)    tracing off
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/attach.h"
+#include "agent/link.h"
+#include "agent/loop.h"
+#include "agent/py.h"
+#include "agent/ring_writer.h"
+#include "agent/scope.h"
+#include "agent/segment.h"
+#include "agent/session.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_NAMES 4096
+
+EXPORT const char *fake_take(void);
+EXPORT void fake_session(unsigned long prefix);
+EXPORT void fake_off(int off);
+EXPORT void fake_quiet(int quiet);
+
+struct scope {
+  unsigned depth;
+  uint64_t generation;
+  struct span pool[SCOPE_MAX_DEPTH];
+};
+
+struct env session_env = {.enabled = true};
+_Atomic uint64_t link_due_ns;
+static struct session session = {.prefix = 0xabcdef0000000001};
+static unsigned generation = 1;
+static uint64_t next_id = 1;
+static bool off, quiet;
+static char *names[MAX_NAMES];
+static size_t name_lens[MAX_NAMES];
+static uint32_t name_count = 1;
+static char *text, *taken;
+static size_t text_len, text_size;
+static struct ring_segment segment;
+static __thread struct scope *mine; /* never freed: a test is short */
+static volatile char busy; /* free-threaded interpreters call us at the same time */
+
+static void lock(void) {
+  while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE))
+    ;
+}
+
+static void unlock(void) {
+  __atomic_clear(&busy, __ATOMIC_RELEASE);
+}
+
+static void add(const char *bytes, size_t len) {
+  if (text_len + len + 1 > text_size) {
+    text_size = 2 * (text_len + len + 1);
+    text = realloc(text, text_size);
+  }
+  memcpy(text + text_len, bytes, len);
+  text_len += len;
+  text[text_len] = 0;
+}
+
+static void add_escaped(const char *bytes, size_t len) { /* so that a line stays one, and zero bytes are seen */
+  for (size_t i = 0; i < len; i++) {
+    char code[8];
+    unsigned char c = (unsigned char)bytes[i];
+    if (c <= ' ' || c == '\\' || c == 0x7f)
+      add(code, (size_t)sprintf(code, "\\x%02x", c));
+    else
+      add(bytes + i, 1);
+  }
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
+  char line[256];
+  va_list args;
+  va_start(args, format);
+  int len = vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  add(line, (size_t)len);
+}
+
+const char *fake_take(void) {
+  free(taken);
+  taken = text ? text : strdup("");
+  text = NULL;
+  text_len = text_size = 0;
+  return taken;
+}
+
+void fake_session(unsigned long prefix) {
+  session.prefix = prefix;
+  generation++;
+  next_id = 1;
+  name_count = 1;
+}
+
+void fake_off(int to) {
+  off = to != 0;
+}
+
+void fake_quiet(int to) {
+  quiet = to != 0;
+}
+
+/* --- session, segment, link --- */
+
+const struct session *session_get(void) {
+  return off || !session_env.enabled ? NULL : &session;
+}
+
+uint64_t session_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void session_close(void) {
+  say("close\n");
+  off = true;
+}
+
+struct ring *session_rings(void) {
+  return NULL;
+}
+
+unsigned segment_generation(void) {
+  return generation;
+}
+
+struct ring_segment *segment_get(void) {
+  return &segment;
+}
+
+uint32_t segment_name(const char *bytes, size_t len) {
+  lock();
+  uint32_t id = 1;
+  while (id < name_count && !(name_lens[id] == len && memcmp(names[id], bytes, len) == 0))
+    id++;
+  if (id == name_count && id < MAX_NAMES) {
+    free(names[id]);
+    names[id] = malloc(len + 1);
+    memcpy(names[id], bytes, len);
+    name_lens[id] = len;
+    name_count++;
+  }
+  unlock();
+  return id;
+}
+
+int link_connected(void) {
+  return 0;
+}
+
+void link_tick(uint64_t now_ns) {
+  (void)now_ns;
+  say("tick\n");
+}
+
+struct env_ranks env_ranks(void) {
+  return (struct env_ranks){3, -1, 8};
+}
+
+const char *env_run_id(void) {
+  return "run7";
+}
+
+bool attach_late(void) {
+  return false;
+}
+
+bool attach_done(void) {
+  return false; /* so PyInit_cirron looks for the interpreter itself */
+}
+
+/* --- scope --- */
+
+struct scope *scope_get(void) {
+  if (off || !session_env.enabled)
+    return NULL;
+  if (!mine)
+    mine = calloc(1, sizeof *mine);
+  if (mine->generation != generation) {
+    mine->depth = 0;
+    mine->generation = generation;
+  }
+  return mine;
+}
+
+struct scope *scope_peek(void) {
+  return mine && mine->generation == generation ? scope_get() : NULL;
+}
+
+unsigned scope_depth(const struct scope *scope) {
+  return scope->depth;
+}
+
+struct span *scope_top(struct scope *scope) {
+  return scope->depth ? &scope->pool[scope->depth - 1] : NULL;
+}
+
+struct span *scope_below(struct scope *scope, const struct span *span) {
+  ptrdiff_t i = span - scope->pool;
+  return i > 0 && i < (ptrdiff_t)scope->depth ? &scope->pool[i - 1] : NULL;
+}
+
+bool scope_holds(struct scope *scope, const struct span *span, uint64_t id) {
+  return span >= scope->pool && span < scope->pool + scope->depth && span->id == id;
+}
+
+struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
+  if (scope->depth == SCOPE_MAX_DEPTH - 1) {
+    lock();
+    say("deep\n");
+    unlock();
+    segment.dropped_depth++;
+    return NULL;
+  }
+  struct span *below = scope_top(scope), *s = &scope->pool[scope->depth++];
+  *s = (struct span){.kind = (uint8_t)kind, .name = name, .index = index, .start_ns = start_ns};
+  s->id = __atomic_add_fetch(&next_id, 1, __ATOMIC_RELAXED);
+  s->parent = below ? below->id : SPAN_ROOT;
+  if (quiet)
+    return s;
+  lock();
+  say("push %" PRIu64 " %d ", s->id, kind);
+  add_escaped(names[name], name_lens[name]);
+  if (index == SPAN_NO_INDEX)
+    say(" - %" PRIu64 "\n", s->parent);
+  else
+    say(" %" PRId64 " %" PRIu64 "\n", index, s->parent);
+  unlock();
+  return s;
+}
+
+void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
+  struct span *s;
+  (void)end_ns;
+  do {
+    s = scope_top(scope);
+    scope->depth--;
+    if (quiet)
+      continue;
+    lock();
+    const char *left_by = s == span && exception ? names[exception] : "-";
+    say("pop %" PRIu64 " %.*s ", s->id, s == span && exception ? (int)name_lens[exception] : 1, left_by);
+    add_escaped(s->attrs ? s->attrs : "-", s->attrs ? s->attrs_len : 1);
+    say("\n");
+    unlock();
+  } while (s != span);
+}
+
+void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs, size_t len) {
+  struct span *top = scope_top(scope);
+  if (quiet)
+    return;
+  lock();
+  say("mark %" PRIu64 " ", top ? top->id : (uint64_t)SPAN_ROOT);
+  add_escaped(names[name], name_lens[name]);
+  if (value->type == MARK_FLOAT)
+    say(" float %.17g", value->f);
+  else if (value->type == MARK_STRING)
+    say(" string ");
+  else
+    say(" %s %" PRId64, value->type == MARK_INT ? "int" : "bool", value->i);
+  if (value->type == MARK_STRING)
+    add_escaped(value->text, value->text_len);
+  say(" %s ", summary ? "summary" : "point");
+  add_escaped(attrs ? attrs : "-", attrs ? len : 1);
+  say("\n");
+  unlock();
+}
+
+void scope_refused_mark(void) {
+  segment.refused_marks++;
+  lock();
+  say("refused\n");
+  unlock();
+}
