@@ -25,6 +25,7 @@ static PyObject *reduce(PyObject *self, PyObject *unused) {
 static void *type_field(PyTypeObject *type, unsigned word) {
   return (char *)type + py.header + sizeof(Py_ssize_t) * (1 + word);
 }
+#define FIELD_NAME 0
 #define FIELD_VECTORCALL_OFFSET 4
 #define FIELD_FLAGS 18
 
@@ -66,6 +67,7 @@ PyTypeObject *observe_retype(size_t vectorcall_offset) {
   subtype = subtype_make();
   if (subtype && descriptor_copy("__module__") && descriptor_copy("__doc__")) {
     *(Py_ssize_t *)type_field(subtype, FIELD_VECTORCALL_OFFSET) = (Py_ssize_t)vectorcall_offset;
+    *(const char **)type_field(subtype, FIELD_NAME) = "function"; /* for repr; a spec without a module would warn */
     return subtype;
   }
   py.PyErr_Clear();

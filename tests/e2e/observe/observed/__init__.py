@@ -1,0 +1,2 @@
+def top():
+    return "top"

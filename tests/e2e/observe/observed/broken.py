@@ -1,0 +1,5 @@
+def never():
+    pass
+
+
+raise ValueError("this module does not load")
