@@ -32,7 +32,7 @@ def imports(library):
     for line in tool("objdump", "-T", str(library)).splitlines():
         m = re.search(r"\*UND\*\s+[0-9a-f]+\s+(?:\(?([\w.]+)\)?\s+)?([\w$]+)$", line)
         if m:
-            found[m.group(2)] = m.group(1) or ""
+            found[m.group(2)] = (m.group(1) or "").replace("Base", "")
     return found
 
 
