@@ -208,6 +208,7 @@ void session_forget(void) {
   atomic_store(&first_ring, NULL);
   ring_count = 0;
   link_forget();
+  segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */
   loop_forget();
   loaded_ns = session_clock();
