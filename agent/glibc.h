@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -53,6 +54,9 @@ static inline int glibc_fstat(int fd, struct stat *out) {
   return (int)syscall(SYS_fstat, fd, out);
 }
 #define fstat glibc_fstat
+/* From glibc 2.38 on the header turns this into a symbol of its own, for numbers written 0b1. */
+extern long glibc_strtol(const char *text, char **end, int base) __asm__("strtol");
+#define strtol glibc_strtol
 #define memfd_create(name, flags) ((int)syscall(SYS_memfd_create, (name), (unsigned)(flags)))
 #define getrandom(buffer, size, flags) syscall(SYS_getrandom, (buffer), (size_t)(size), (unsigned)(flags))
 #define gettid() ((pid_t)syscall(SYS_gettid))
