@@ -42,7 +42,8 @@ static void unlock_names(void) {
   atomic_flag_clear_explicit(&names_lock, memory_order_release);
 }
 
-static void segment_drop(void) {
+void segment_forget(void) {
+  atomic_flag_clear(&names_lock); /* a thread of the parent that is not here may have held it */
   fd_drop(&segment.owned);
   if (segment.shm)
     munmap(segment.shm, SEGMENT_BYTES);
@@ -67,8 +68,7 @@ static void header_init(struct ring_segment *shm, uint64_t session) {
 }
 
 int segment_open(uint64_t session) {
-  atomic_flag_clear(&names_lock); /* in a child of a fork a thread that is not here may have held it */
-  segment_drop();
+  segment_forget();
   void *table = private_memory(TABLE_BYTES), *memory;
   if (!table)
     return -ENOMEM;

@@ -22,6 +22,9 @@ uint32_t segment_name(const char *text, size_t len);
  * (-ENOTSUP for private memory). A counter that another thread raises meanwhile may lose that one. */
 int segment_renew(void);
 
+/* In the child of a fork: gives the parent's segment up, so that no name lands in it before the child has its own. */
+void segment_forget(void);
+
 struct ring_segment *segment_get(void); /* NULL before segment_open */
 int segment_fd(void);                   /* to pass on; -1 where it is no longer ours */
 unsigned segment_generation(void);      /* changes with each segment_open: caches of ids start anew */

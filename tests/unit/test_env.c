@@ -1,0 +1,298 @@
+// links: agent/env.c
+/* Settings: good values are kept, bad ones cost one line each and leave the default, strangers' variables cost nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/env.h"
+#include "proto/ring_abi.h"
+
+static struct env env;
+static char said[8192]; /* on stderr, by the last call */
+
+static void capture(void (*what)(void)) {
+  int keep = dup(2), file = memfd_create("stderr", 0);
+  assert_true(keep >= 0 && file >= 0);
+  dup2(file, 2);
+  what();
+  dup2(keep, 2);
+  ssize_t n = pread(file, said, sizeof(said) - 1, 0);
+  said[n > 0 ? n : 0] = '\0';
+  close(keep);
+  close(file);
+}
+
+static void read_env(void) {
+  env_read(&env);
+}
+
+static unsigned lines(void) {
+  unsigned n = 0;
+  for (const char *at = said; (at = strchr(at, '\n')); at++)
+    n++;
+  return n;
+}
+
+/* Reads the settings with just this one set. */
+static void with(const char *name, const char *value) {
+  clearenv();
+  if (name)
+    setenv(name, value, 1);
+  capture(read_env);
+}
+
+static void assert_one_line(const char *name, const char *value, const char *allowed) {
+  assert_int_equal(lines(), 1);
+  assert_int_equal(strncmp(said, "cirron: ", 8), 0);
+  assert_non_null(strstr(said, name));
+  assert_non_null(strstr(said, value));
+  assert_non_null(strstr(said, allowed));
+}
+
+static void defaults(void **state) {
+  (void)state;
+  with(NULL, NULL);
+  assert_string_equal(said, "");
+  assert_true(env.enabled && env.autostart);
+  assert_false(env.workers || env.debug || env.offline);
+  assert_string_equal(env.socket, "");
+  assert_int_equal(env.ring_cells, 16384);
+  assert_int_equal(env.module_depth, 1);
+  assert_int_equal(env.cpu_time, ENV_CPU_AUTO);
+  assert_int_equal(env.transport, ENV_TRANSPORT_AUTO);
+}
+
+static void booleans(void **state) {
+  (void)state;
+  static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes"}, *const no[] = {"0", "false", "no", "off", "Off"};
+  for (size_t i = 0; i < 6; i++) {
+    with("CIRRON_WORKERS", yes[i]);
+    assert_true(env.workers);
+    assert_string_equal(said, "");
+  }
+  for (size_t i = 0; i < 5; i++) {
+    with("CIRRON_AUTOSTART", no[i]);
+    assert_false(env.autostart);
+    assert_string_equal(said, "");
+  }
+  with("CIRRON_AUTOSTART", "maybe");
+  assert_true(env.autostart);
+  assert_one_line("CIRRON_AUTOSTART", "maybe", "0 or 1");
+  with("CIRRON_WORKERS", "");
+  assert_false(env.workers);
+  assert_string_equal(said, "");
+}
+
+static void off_is_silent(void **state) {
+  (void)state;
+  clearenv();
+  setenv("CIRRON_ENABLED", "0", 1);
+  setenv("CIRRON_CPU_TIME", "nonsense", 1);
+  setenv("CIRRON_NOBODY_KNOWS", "1", 1);
+  capture(read_env);
+  assert_false(env.enabled);
+  assert_string_equal(said, "");
+}
+
+static void words(void **state) {
+  (void)state;
+  with("CIRRON_CPU_TIME", "on");
+  assert_int_equal(env.cpu_time, ENV_CPU_ON);
+  with("CIRRON_CPU_TIME", "OFF");
+  assert_int_equal(env.cpu_time, ENV_CPU_OFF);
+  with("CIRRON_TRANSPORT", "socket");
+  assert_int_equal(env.transport, ENV_TRANSPORT_SOCKET);
+  assert_string_equal(said, "");
+  with("CIRRON_CPU_TIME", "o");
+  assert_int_equal(env.cpu_time, ENV_CPU_AUTO);
+  assert_one_line("CIRRON_CPU_TIME", "=o ", "auto|on|off");
+  with("CIRRON_SNAPSHOTS", "all");
+  assert_one_line("CIRRON_SNAPSHOTS", "all", "stats|sampled|full|off");
+  with("CIRRON_CUDA", "auto|cupti");
+  assert_one_line("CIRRON_CUDA", "auto|cupti", "auto|cupti|launch|off;");
+}
+
+static void ring_bytes(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    unsigned cells;
+  } good[] = {{"65536", 1024}, {"64K", 1024},     {"64k", 1024},          {"65537", 2048},      {"1M", 16384},
+              {"3M", 65536},   {"64M", 1u << 20}, {"67108864", 1u << 20}, {"0001048576", 16384}};
+  for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    with("CIRRON_RING_BYTES", good[i].text);
+    assert_int_equal(env.ring_cells, good[i].cells);
+    assert_string_equal(said, "");
+  }
+  static const char *const bad[] = {
+      "0", "1", "63K", "65M", "K", "1G", "-1M", "1 M", "1.5M", "99999999999999999999", "4294967296M", "1MM", "0x10000"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    with("CIRRON_RING_BYTES", bad[i]);
+    assert_int_equal(env.ring_cells, 16384);
+    assert_one_line("CIRRON_RING_BYTES", bad[i], "64K to 64M");
+  }
+}
+
+static void numbers(void **state) {
+  (void)state;
+  with("CIRRON_MODULE_DEPTH", "3");
+  assert_int_equal(env.module_depth, 3);
+  static const char *const bad[] = {"0", "64", "-1", "1x", " 1", "4294967297"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    with("CIRRON_MODULE_DEPTH", bad[i]);
+    assert_int_equal(env.module_depth, 1);
+    assert_one_line("CIRRON_MODULE_DEPTH", bad[i], "1 to 63");
+  }
+  static const char *const rates[] = {"0", "1", "0.5", ".25", "1.", "1e-3", "100E-2"};
+  for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+    with("CIRRON_SAMPLE_RATE", rates[i]);
+    assert_string_equal(said, "");
+  }
+  static const char *const no_rates[] = {"1.5", "-0.5", "nan", "inf", "", ".", "1e", "0,5", "1e999", "1x"};
+  for (size_t i = 0; i < sizeof(no_rates) / sizeof(no_rates[0]); i++) {
+    with("CIRRON_SAMPLE_RATE", no_rates[i]);
+    assert_int_equal(lines(), *no_rates[i] ? 1 : 0);
+  }
+}
+
+static void sockets(void **state) {
+  (void)state;
+  char text[300], cwd[PATH_MAX];
+  with("CIRRON_SOCKET", "/run/x.sock");
+  assert_string_equal(env.socket, "/run/x.sock");
+  assert_int_equal(chdir("/tmp"), 0);
+  with("CIRRON_SOCKET", "x.sock");
+  snprintf(text, sizeof(text), "%s/x.sock", getcwd(cwd, sizeof(cwd)));
+  assert_string_equal(env.socket, text);
+
+  memset(text, 'p', sizeof(text));
+  text[0] = '/';
+  text[107] = '\0';
+  with("CIRRON_SOCKET", text);
+  assert_string_equal(env.socket, text);
+  assert_string_equal(said, "");
+  text[107] = 'p';
+  text[108] = '\0';
+  with("CIRRON_SOCKET", text);
+  assert_string_equal(env.socket, "");
+  assert_true(env.offline); /* not: some other collector than the one that was asked for */
+  assert_one_line("CIRRON_SOCKET", "/ppp", "107 bytes");
+}
+
+static void unknown_names_get_the_closest(void **state) {
+  (void)state;
+  with("CIRRON_SNAPSHOT", "off");
+  assert_one_line("CIRRON_SNAPSHOT ", "is no setting", "CIRRON_SNAPSHOTS");
+  with("CIRRON_AUTO_START", "0");
+  assert_one_line("CIRRON_AUTO_START ", "is no setting", "CIRRON_AUTOSTART");
+  with("CIRRON_", "0");
+  assert_int_equal(lines(), 1);
+  char longest[2000];
+  memset(longest, 'X', sizeof(longest));
+  memcpy(longest, "CIRRON_", 7);
+  longest[sizeof(longest) - 1] = '\0';
+  with(longest, "0");
+  assert_int_equal(lines(), 1);
+  assert_true(strlen(said) < 300);
+}
+
+static void strangers_are_left_alone(void **state) {
+  (void)state;
+  static const char *const names[] = {"CIRRON_DB",          "CIRRON_API_KEY", "CIRRON_SECRET_TOKEN", "CIRRON_SERVICE_HOST",
+                                      "CIRRON_PORT_80_TCP", "CIRRON_OUTPUT",  "CIRRON_FRAMES",       "CIRRONX",
+                                      "MY_CIRRON_THING"};
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    with(names[i], "whatever");
+    assert_string_equal(said, "");
+  }
+}
+
+static void one_line_whatever_the_value(void **state) {
+  (void)state;
+  with("CIRRON_CPU_TIME", "a\nb\x1b[31m");
+  assert_one_line("CIRRON_CPU_TIME", "a?b?[31m", "auto|on|off");
+  char value[5000];
+  memset(value, 'v', sizeof(value));
+  value[sizeof(value) - 1] = '\0';
+  with("CIRRON_CPU_TIME", value);
+  assert_one_line("CIRRON_CPU_TIME", "vvvv", "using auto");
+}
+
+static void say_debug(void) {
+  env_debug("socket %s is %d", "/x", 7);
+}
+
+static void debug_lines(void **state) {
+  (void)state;
+  with("CIRRON_DEBUG", "1");
+  assert_true(env.debug);
+  capture(say_debug);
+  assert_string_equal(said, "cirron: socket /x is 7\n");
+  with(NULL, NULL);
+  capture(say_debug);
+  assert_string_equal(said, "");
+}
+
+static struct env_ranks ranks;
+static void read_ranks(void) {
+  ranks = env_ranks();
+}
+
+static void launcher_variables(void **state) {
+  (void)state;
+  clearenv();
+  capture(read_ranks);
+  assert_true(ranks.rank == -1 && ranks.local_rank == -1 && ranks.world_size == -1);
+  assert_string_equal(env_run_id(), "");
+  setenv("SLURM_PROCID", "5", 1);
+  setenv("SLURM_LOCALID", "1", 1);
+  setenv("SLURM_NTASKS", "8", 1);
+  setenv("SLURM_JOB_ID", "77", 1);
+  capture(read_ranks);
+  assert_true(ranks.rank == 5 && ranks.local_rank == 1 && ranks.world_size == 8);
+  assert_string_equal(env_run_id(), "77");
+  setenv("RANK", "3", 1);
+  setenv("LOCAL_RANK", "", 1);
+  setenv("WORLD_SIZE", "4", 1);
+  setenv("TORCHELASTIC_RUN_ID", "elastic", 1);
+  capture(read_ranks);
+  assert_true(ranks.rank == 3 && ranks.local_rank == 1 && ranks.world_size == 4);
+  assert_string_equal(env_run_id(), "elastic");
+  setenv("CIRRON_RUN_ID", "mine", 1);
+  assert_string_equal(env_run_id(), "mine");
+  assert_string_equal(said, "");
+  setenv("RANK", "-3", 1);
+  setenv("SLURM_PROCID", "9999999999", 1);
+  capture(read_ranks);
+  assert_int_equal(ranks.rank, -1);
+  assert_one_line("RANK", "-3", "whole number");
+  capture(read_ranks); /* named once a process */
+  assert_string_equal(said, "");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(defaults),
+      cmocka_unit_test(booleans),
+      cmocka_unit_test(off_is_silent),
+      cmocka_unit_test(words),
+      cmocka_unit_test(ring_bytes),
+      cmocka_unit_test(numbers),
+      cmocka_unit_test(sockets),
+      cmocka_unit_test(unknown_names_get_the_closest),
+      cmocka_unit_test(strangers_are_left_alone),
+      cmocka_unit_test(one_line_whatever_the_value),
+      cmocka_unit_test(debug_lines),
+      cmocka_unit_test(launcher_variables),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
