@@ -1,0 +1,409 @@
+/* Gathers the facts of a report from the tables of steps, epochs, roll-ups and marks; raw spans are not read. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../proto/histogram.h"
+#include "../proto/ring_abi.h"
+#include "../proto/store_abi.h"
+#include "db.h"
+#include "jsontext.h"
+#include "report.h"
+
+#define SCOPES 10
+
+static int64_t number(sqlite3_stmt *stmt, int column, int64_t none) {
+  return sqlite3_column_type(stmt, column) == SQLITE_NULL ? none : sqlite3_column_int64(stmt, column);
+}
+
+static char *copy(sqlite3_stmt *stmt, int column, size_t *len) {
+  const char *text = (const char *)sqlite3_column_text(stmt, column);
+  *len = text ? (size_t)sqlite3_column_bytes(stmt, column) : 0;
+  char *made = buf_alloc(*len + 1);
+  if (text)
+    memcpy(made, text, *len);
+  return made;
+}
+
+static void gather_length(struct report *out) {
+  const struct pick_session *s = out->session;
+  struct timespec now;
+  out->now_ns = s->end_ns ? s->end_ns : s->last_ns ? s->last_ns : s->start_ns;
+  if (strcmp(s->state, SESSION_RUNNING) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0) {
+    int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    out->now_ns = now_ns > out->now_ns ? now_ns : out->now_ns;
+  }
+  out->duration_ns = out->now_ns > s->start_ns ? out->now_ns - s->start_ns : 0;
+}
+
+static void gather_epochs(const struct cli *cli, struct report *out) {
+  size_t cap = 0;
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT span, parent, kind, idx, start_ns, end_ns FROM epochs WHERE sid = ?"
+                                " ORDER BY span",
+                                out->session->sid);
+  while (db_step(stmt)) {
+    if (out->epochs_count == cap) {
+      cap = cap ? 2 * cap : 64;
+      out->epochs = buf_realloc(out->epochs, cap * sizeof *out->epochs);
+    }
+    const char *kind = (const char *)sqlite3_column_text(stmt, 2);
+    struct report_epoch e = {.span = (uint64_t)sqlite3_column_int64(stmt, 0),
+                             .parent = (uint64_t)sqlite3_column_int64(stmt, 1),
+                             .eval = kind && strcmp(kind, "eval") == 0,
+                             .index = number(stmt, 3, REPORT_NO_INDEX),
+                             .start_ns = sqlite3_column_int64(stmt, 4),
+                             .end_ns = number(stmt, 5, 0)};
+    int64_t end = e.end_ns ? e.end_ns : out->now_ns;
+    e.duration_ns = end > e.start_ns ? end - e.start_ns : 0;
+    out->evals += e.eval;
+    out->training_epochs += !e.eval;
+    out->epochs[out->epochs_count++] = e;
+  }
+}
+
+/* By span, which is the order of the array. */
+static struct report_epoch *find_epoch(struct report *out, uint64_t span) {
+  size_t low = 0, high = out->epochs_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (out->epochs[middle].span < span)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < out->epochs_count && out->epochs[low].span == span ? &out->epochs[low] : NULL;
+}
+
+static void gather_evals(struct report *out) {
+  for (size_t i = 0; i < out->epochs_count; i++) {
+    struct report_epoch *e = &out->epochs[i], *parent = find_epoch(out, e->parent);
+    if (!e->eval || (parent && parent->eval))
+      continue;
+    out->eval_ns += e->duration_ns;
+    if (parent) {
+      parent->evals++;
+      parent->eval_ns += e->duration_ns;
+    }
+  }
+}
+
+#define STEP_COLUMNS "span, epoch, idx, start_ns, end_ns, data_load_ns, forward_ns, backward_ns, optimizer_ns, error"
+
+static struct report_step read_step(sqlite3_stmt *stmt) {
+  struct report_step s = {.found = true,
+                          .span = (uint64_t)sqlite3_column_int64(stmt, 0),
+                          .index = number(stmt, 2, REPORT_NO_INDEX),
+                          .epoch_index = REPORT_NO_INDEX,
+                          .start_ns = sqlite3_column_int64(stmt, 3),
+                          .error = sqlite3_column_int64(stmt, 9) != 0};
+  s.duration_ns = sqlite3_column_int64(stmt, 4) - s.start_ns;
+  int64_t other = s.duration_ns;
+  for (int i = 0; i < REPORT_OTHER; i++) {
+    s.phase_ns[i] = sqlite3_column_int64(stmt, 5 + i);
+    other -= s.phase_ns[i];
+  }
+  s.phase_ns[REPORT_OTHER] = other > 0 ? other : 0;
+  return s;
+}
+
+/* What is kept of each step while the medians are looked for. */
+struct length {
+  int64_t duration_ns;
+  uint64_t span;
+};
+
+struct lengths {
+  struct length *items;
+  size_t count, cap, epoch_from; /* items of the present epoch begin there */
+};
+
+static int compare_lengths(const void *a, const void *b) {
+  const struct length *x = a, *y = b;
+  return x->duration_ns < y->duration_ns ? -1 : x->duration_ns > y->duration_ns;
+}
+
+/* Quickselect: moves the items around. */
+static struct length median_of(struct length *items, size_t count) {
+  size_t low = 0, high = count - 1, want = (count - 1) / 2;
+  while (low < high) {
+    int64_t pivot = items[low + (high - low) / 2].duration_ns;
+    size_t i = low, j = high;
+    for (;;) {
+      while (items[i].duration_ns < pivot)
+        i++;
+      while (items[j].duration_ns > pivot)
+        j--;
+      if (i >= j)
+        break;
+      struct length other = items[i];
+      items[i++] = items[j];
+      items[j--] = other;
+    }
+    if (want <= j)
+      high = j;
+    else
+      low = j + 1;
+    if (high - low < 8) {
+      qsort(items + low, high - low + 1, sizeof *items, compare_lengths);
+      break;
+    }
+  }
+  return items[want];
+}
+
+static void end_epoch(struct lengths *lengths, struct report_epoch *epoch) {
+  if (epoch && lengths->count > lengths->epoch_from)
+    epoch->median_ns = median_of(lengths->items + lengths->epoch_from, lengths->count - lengths->epoch_from).duration_ns;
+  lengths->epoch_from = lengths->count;
+}
+
+static void add_step(struct report *out, const struct report_step *step, struct report_epoch *epoch, struct lengths *lengths) {
+  if (lengths->count == lengths->cap) {
+    lengths->cap = lengths->cap ? 2 * lengths->cap : 1024;
+    lengths->items = buf_realloc(lengths->items, lengths->cap * sizeof *lengths->items);
+  }
+  lengths->items[lengths->count++] = (struct length){step->duration_ns, step->span};
+  if (out->steps++ == 0) {
+    out->first = *step;
+    out->first_start_ns = step->start_ns;
+  } else if (!out->slowest.found || step->duration_ns > out->slowest.duration_ns) {
+    out->slowest = *step;
+  }
+  out->step_ns += step->duration_ns;
+  out->step_errors += step->error;
+  for (int i = 0; i < REPORT_PHASES; i++)
+    out->phase_ns[i] += step->phase_ns[i];
+  if (step->start_ns + step->duration_ns > out->last_end_ns)
+    out->last_end_ns = step->start_ns + step->duration_ns;
+  if (!epoch)
+    return;
+  if (epoch->steps++ == 0)
+    out->first_data_ns += step->phase_ns[REPORT_DATA];
+  epoch->step_ns += step->duration_ns;
+  epoch->data_ns += step->phase_ns[REPORT_DATA];
+}
+
+static void find_median(const struct cli *cli, struct report *out, struct lengths *lengths) {
+  struct length median = median_of(lengths->items, lengths->count);
+  out->median_ns = median.duration_ns;
+  sqlite3_stmt *stmt = db_query(cli->store, "SELECT " STEP_COLUMNS " FROM steps WHERE sid = ? AND span = ?", out->session->sid,
+                                (sqlite3_int64)median.span);
+  if (db_step(stmt)) {
+    struct report_epoch *epoch = find_epoch(out, (uint64_t)sqlite3_column_int64(stmt, 1));
+    out->median = read_step(stmt);
+    out->median.epoch_index = epoch ? epoch->index : REPORT_NO_INDEX;
+    sqlite3_finalize(stmt);
+  }
+}
+
+static void gather_steps(const struct cli *cli, struct report *out) {
+  struct lengths lengths = {0};
+  struct report_epoch *epoch = NULL;
+  uint64_t present = 0;
+  sqlite3_stmt *stmt =
+      db_query(cli->store, "SELECT " STEP_COLUMNS " FROM steps WHERE sid = ? ORDER BY span", out->session->sid);
+  while (db_step(stmt)) {
+    uint64_t span = (uint64_t)sqlite3_column_int64(stmt, 1);
+    if (span != present) {
+      end_epoch(&lengths, epoch);
+      epoch = find_epoch(out, span);
+      present = span;
+    }
+    struct report_step step = read_step(stmt);
+    step.epoch_index = epoch ? epoch->index : REPORT_NO_INDEX;
+    add_step(out, &step, epoch, &lengths);
+  }
+  end_epoch(&lengths, epoch);
+  if (lengths.count)
+    find_median(cli, out, &lengths);
+  free(lengths.items);
+}
+
+static int64_t quantile_of(const uint64_t *counts, double q, int64_t least, int64_t most) {
+  return (int64_t)histogram_quantile(counts, q, (uint64_t)(least > 0 ? least : 0), (uint64_t)(most > 0 ? most : 0));
+}
+
+/* Batches of a framework are counted like steps, from the roll-ups; what is in them is not known by phase. */
+static void gather_batches(const struct cli *cli, struct report *out) {
+  uint64_t all[HISTOGRAM_BINS] = {0};
+  int64_t least = INT64_MAX, most = 0;
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT epoch, count, errors, total_ns, min_ns, max_ns, histogram FROM rollups"
+                                " WHERE sid = ? AND kind = ?",
+                                out->session->sid, SPAN_BATCH);
+  while (db_step(stmt)) {
+    uint64_t one[HISTOGRAM_BINS] = {0};
+    struct report_epoch *epoch = find_epoch(out, (uint64_t)sqlite3_column_int64(stmt, 0));
+    int64_t low = sqlite3_column_int64(stmt, 4), high = sqlite3_column_int64(stmt, 5);
+    const void *packed = sqlite3_column_blob(stmt, 6);
+    size_t len = (size_t)sqlite3_column_bytes(stmt, 6);
+    out->unit = "batch";
+    out->steps += sqlite3_column_int64(stmt, 1);
+    out->step_errors += sqlite3_column_int64(stmt, 2);
+    out->step_ns += sqlite3_column_int64(stmt, 3);
+    least = low < least ? low : least;
+    most = high > most ? high : most;
+    (void)histogram_add_packed(all, packed, len); /* a damaged one adds nothing */
+    if (epoch && histogram_add_packed(one, packed, len) == 0) {
+      epoch->steps += sqlite3_column_int64(stmt, 1);
+      epoch->step_ns += sqlite3_column_int64(stmt, 3);
+      epoch->median_ns = quantile_of(one, 0.5, low, high);
+    }
+  }
+  if (out->steps)
+    out->median_ns = quantile_of(all, 0.5, least, most);
+}
+
+static int64_t evals_between(const struct report *out, int64_t from, int64_t to) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < out->epochs_count; i++)
+    if (out->epochs[i].eval && out->epochs[i].start_ns >= from && out->epochs[i].start_ns < to)
+      sum += out->epochs[i].duration_ns;
+  return sum;
+}
+
+static int64_t positive(int64_t value) {
+  return value > 0 ? value : 0;
+}
+
+static void gather_outside(struct report *out) {
+  if (!out->first_start_ns)
+    return;
+  int64_t start = out->session->start_ns;
+  out->before_ns = positive(out->first_start_ns - start - evals_between(out, start, out->first_start_ns));
+  out->after_ns = positive(out->now_ns - out->last_end_ns - evals_between(out, out->last_end_ns, INT64_MAX));
+  out->between_ns = positive(out->duration_ns - out->step_ns - out->before_ns - out->after_ns - out->eval_ns);
+}
+
+/* Spans by name, longest in sum first. Where there are steps the automatic ones are told by phase already. */
+static void gather_scopes(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt =
+      db_query(cli->store,
+               "SELECT n.text, r.kind, sum(r.count), sum(r.errors), sum(r.total_ns), sum(r.self_ns), min(r.min_ns),"
+               " max(r.max_ns), r.name FROM rollups r LEFT JOIN names n ON n.name = r.name WHERE r.sid = ?1"
+               " AND r.kind <> ?2 AND (NOT ?3 OR r.kind IN (?4, ?5)) GROUP BY r.name, r.kind"
+               " ORDER BY sum(r.total_ns) DESC LIMIT ?6",
+               out->session->sid, SPAN_SESSION, out->first.found, SPAN_USER, SPAN_FETCH, SCOPES);
+  out->scopes = buf_alloc(SCOPES * sizeof *out->scopes);
+  while (db_step(stmt)) {
+    struct report_scope *s = &out->scopes[out->scopes_count++];
+    uint64_t counts[HISTOGRAM_BINS] = {0};
+    s->name = copy(stmt, 0, &s->name_len);
+    s->kind = sqlite3_column_int(stmt, 1);
+    s->count = sqlite3_column_int64(stmt, 2);
+    s->errors = sqlite3_column_int64(stmt, 3);
+    s->total_ns = sqlite3_column_int64(stmt, 4);
+    s->self_ns = sqlite3_column_int64(stmt, 5);
+    s->min_ns = sqlite3_column_int64(stmt, 6);
+    s->max_ns = sqlite3_column_int64(stmt, 7);
+    sqlite3_stmt *packed = db_query(cli->store, "SELECT histogram FROM rollups WHERE sid = ? AND name = ? AND kind = ?",
+                                    out->session->sid, sqlite3_column_int64(stmt, 8), s->kind);
+    while (db_step(packed))
+      (void)histogram_add_packed(counts, sqlite3_column_blob(packed, 0), (size_t)sqlite3_column_bytes(packed, 0));
+    s->median_ns = quantile_of(counts, 0.5, s->min_ns, s->max_ns);
+  }
+}
+
+static void add_open(struct report *out, sqlite3_stmt *stmt) {
+  struct report_open o = {.kind = sqlite3_column_int(stmt, 2),
+                          .index = number(stmt, 3, REPORT_NO_INDEX),
+                          .start_ns = sqlite3_column_int64(stmt, 4)};
+  o.name = copy(stmt, 0, &o.name_len);
+  if (sqlite3_column_type(stmt, 1) != SQLITE_NULL)
+    o.module = copy(stmt, 1, &o.module_len);
+  out->open = buf_realloc(out->open, (out->open_count + 1) * sizeof *out->open);
+  out->open[out->open_count++] = o;
+}
+
+/* The innermost open span of the thread that trains, else of the main thread, else of any, and what is around it. */
+static void gather_open(const struct cli *cli, struct report *out) {
+  int64_t sid = out->session->sid;
+  out->unfinished = db_value(cli->store, 0, "SELECT count(*) FROM open_spans WHERE sid = ? AND kind <> ?", sid, SPAN_SESSION);
+  sqlite3_stmt *stmt = db_query(
+      cli->store,
+      "WITH RECURSIVE leaf(span) AS (SELECT span FROM open_spans WHERE sid = ?1 AND kind <> ?2 ORDER BY"
+      " tid IN (SELECT tid FROM open_spans WHERE sid = ?1 AND kind IN (?4, ?5)) DESC, tid = ?3 DESC, span DESC LIMIT 1),"
+      " chain(span, parent, level) AS ("
+      "  SELECT o.span, o.parent, 0 FROM open_spans o JOIN leaf USING (span) WHERE o.sid = ?1"
+      "  UNION ALL SELECT o.span, o.parent, level + 1 FROM chain c JOIN open_spans o ON o.sid = ?1 AND o.span = c.parent"
+      "  WHERE level < 100)"
+      " SELECT n.text, m.text, o.kind, o.idx, o.start_ns FROM chain c JOIN open_spans o ON o.sid = ?1 AND o.span = c.span"
+      " LEFT JOIN names n ON n.name = o.name LEFT JOIN names m ON m.name = o.module WHERE o.kind <> ?2 ORDER BY level DESC",
+      sid, SPAN_SESSION, out->session->pid, SPAN_STEP, SPAN_EPOCH);
+  while (db_step(stmt))
+    add_open(out, stmt);
+}
+
+static void gather_losses(struct report *out) {
+  const char *text = out->session->dropped, *reason;
+  json_t *dropped = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT), *count;
+  json_object_foreach(dropped, reason, count) {
+    if (!json_is_integer(count) || json_integer_value(count) <= 0)
+      continue;
+    out->losses = buf_realloc(out->losses, (out->losses_count + 1) * sizeof *out->losses);
+    out->losses[out->losses_count++] = (struct report_loss){buf_strdup(reason), json_integer_value(count)};
+    out->lost += json_integer_value(count);
+  }
+  if (out->session->dropped_total > out->lost) /* more than the reasons say */
+    out->lost = out->session->dropped_total;
+  json_decref(dropped);
+}
+
+static void gather_ranks(const struct cli *cli, struct report *out) {
+  for (size_t i = 0; out->session->world_size > 1 && i < out->sessions_count; i++) {
+    const struct pick_session *s = &out->sessions[i];
+    if (s->rank < 0 || !pick_same_job(s, out->session))
+      continue;
+    sqlite3_stmt *stmt =
+        db_query(cli->store, "SELECT count(*), sum(end_ns - start_ns), sum(data_load_ns) FROM steps WHERE sid = ?", s->sid);
+    if (!db_step(stmt))
+      continue;
+    if (sqlite3_column_int64(stmt, 0) > 0) {
+      out->ranks = buf_realloc(out->ranks, (out->ranks_count + 1) * sizeof *out->ranks);
+      out->ranks[out->ranks_count++] =
+          (struct report_rank){s, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1), sqlite3_column_int64(stmt, 2)};
+    }
+    sqlite3_finalize(stmt);
+  }
+}
+
+void report_gather(const struct cli *cli, const struct pick_session *sessions, size_t count, const struct pick_session *session,
+                   struct report *out) {
+  *out = (struct report){.session = session, .sessions = sessions, .sessions_count = count, .unit = "step"};
+  gather_length(out);
+  gather_epochs(cli, out);
+  gather_evals(out);
+  gather_steps(cli, out);
+  if (!out->steps)
+    gather_batches(cli, out);
+  gather_outside(out);
+  gather_scopes(cli, out);
+  gather_open(cli, out);
+  gather_losses(out);
+  gather_ranks(cli, out);
+  report_marks(cli, out);
+  out->snapshots = db_value(cli->store, 0, "SELECT count(*) FROM snapshots WHERE sid = ?", session->sid);
+  out->snapshot_tensors =
+      db_value(cli->store, 0, "SELECT count(DISTINCT tensor_name) FROM snapshots WHERE sid = ?", session->sid);
+}
+
+void report_fini(struct report *report) {
+  for (size_t i = 0; i < report->values_count; i++)
+    free(report->values[i].name);
+  for (size_t i = 0; i < report->scopes_count; i++)
+    free(report->scopes[i].name);
+  for (size_t i = 0; i < report->open_count; i++) {
+    free(report->open[i].name);
+    free(report->open[i].module);
+  }
+  for (size_t i = 0; i < report->losses_count; i++)
+    free(report->losses[i].reason);
+  free(report->values);
+  free(report->scopes);
+  free(report->open);
+  free(report->losses);
+  free(report->epochs);
+  free(report->ranks);
+}
