@@ -49,7 +49,7 @@ static char *text, *taken;
 static size_t text_len, text_size;
 static struct ring_segment segment;
 static __thread struct scope *mine; /* never freed: a test is short */
-static volatile char busy; /* free-threaded interpreters call us at the same time */
+static volatile char busy;          /* free-threaded interpreters call us at the same time */
 
 static void lock(void) {
   while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE))
@@ -260,7 +260,8 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
   } while (s != span);
 }
 
-void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs, size_t len) {
+void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
+                size_t len) {
   struct span *top = scope_top(scope);
   if (quiet)
     return;
