@@ -9,6 +9,7 @@
  */
 #include "attach.h"
 
+#include <errno.h>
 #include <locale.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -90,13 +91,20 @@ static void builtin_add(void) {
     added_to = py.PyFunction_Type;
 }
 
+static bool attach_never(void) {
+  atomic_store(&inert, true);
+  return false;
+}
+
 /* An interpreter that is not initialised yet, in a library or the process itself. */
 static bool attach_before_start(void *library) {
-  if (py_find(library) != 0 || !agent_start()) {
-    atomic_store(&inert, true);
+  if (py_find(library) != 0)
+    return attach_never();
+  if (py.Py_IsInitialized()) /* we were loaded by a running interpreter: attach_late, if anybody wants it */
     return false;
-  }
-  if (py.Py_IsInitialized() || attach_hook_add(audit) != 0)
+  if (!agent_start())
+    return attach_never();
+  if (attach_hook_add(audit) != 0)
     return false;
   builtin_add();
   atomic_store(&attached, true);
@@ -116,12 +124,16 @@ bool attach_early(void) {
 }
 
 static bool attach_running(void *library) {
-  if (py_find(library) != 0 || !agent_start()) {
-    atomic_store(&inert, true);
+  if (py_find(library) != 0)
+    return attach_never();
+  if (!py.Py_IsInitialized() || !py.PyGILState_Check() || !py_in_main())
+    return false;
+  if (!agent_start())
+    return attach_never();
+  if (attach_hook_add(audit) != 0) {
+    py.PyErr_Clear(); /* another hook refused ours */
     return false;
   }
-  if (!py.Py_IsInitialized() || !py.PyGILState_Check() || !py_in_main() || attach_hook_add(audit) != 0)
-    return false;
   atomic_store(&attached, true);
   observe_modules_present();
   return true;
@@ -167,11 +179,13 @@ static void attach_to_caller(const void *caller) {
 __attribute__((visibility("default"))) char *setlocale(int category, const char *locale) {
   static _Atomic(void *) original;
   void *found = atomic_load_explicit(&original, memory_order_relaxed);
+  int error = errno;
   if (!found) {
     found = symbol_next("setlocale");
     atomic_store_explicit(&original, found, memory_order_relaxed);
   }
   if (!atomic_load_explicit(&attached, memory_order_relaxed) && !atomic_load_explicit(&inert, memory_order_relaxed))
     attach_to_caller(__builtin_return_address(0));
+  errno = error;
   return found ? ((char *(*)(int, const char *))found)(category, locale) : NULL;
 }

@@ -58,12 +58,12 @@ static void leave(struct site *site, struct observe_call *call, PyObject *result
 
 /* One pair of functions a site: a probe has no data of its own. */
 #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
-#define X(n)                                                                                                                    \
-  static bool enter_##n(struct observe_call *call) {                                                                            \
-    return enter(&sites[n], call);                                                                                              \
-  }                                                                                                                             \
-  static void leave_##n(struct observe_call *call, PyObject *result) {                                                          \
-    leave(&sites[n], call, result);                                                                                             \
+#define X(n)                                                                                                                   \
+  static bool enter_##n(struct observe_call *call) {                                                                           \
+    return enter(&sites[n], call);                                                                                             \
+  }                                                                                                                            \
+  static void leave_##n(struct observe_call *call, PyObject *result) {                                                         \
+    leave(&sites[n], call, result);                                                                                            \
   }
 EACH(X)
 #undef X
@@ -223,8 +223,28 @@ EXPORT int test_observe(PyObject *function) {
   return observe_function(function, &table[15]);
 }
 
+static bool enter_nothing(struct observe_call *call) {
+  (void)call;
+  return true;
+}
+
+static void leave_nothing(struct observe_call *call, PyObject *result) {
+  (void)call;
+  (void)result;
+}
+
+/* What observing costs without what a probe does. */
+EXPORT int test_observe_for_nothing(PyObject *function) {
+  static const struct probe nothing = {"none", "none", true, enter_nothing, leave_nothing};
+  return observe_function(function, &nothing);
+}
+
 EXPORT int test_attached(void) {
   return attach_done();
+}
+
+EXPORT int test_attach_late(void) {
+  return attach_late();
 }
 
 EXPORT int test_attr_true(PyObject *object, PyObject *name) {

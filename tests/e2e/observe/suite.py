@@ -194,6 +194,41 @@ def embedding_again_and_again(t, python):
         embedded(t, python, scope, 3)
 
 
+@test_each(PYTHONS, python_label)
+def late(t, python):
+    """Loaded by a running interpreter: what is there already is observed, and so is what comes later."""
+    code = """
+import ctypes, os
+from observed import things
+things.plain(1)
+agent = ctypes.PyDLL(os.environ["TEST_AGENT"])
+things.plain(1)
+assert (agent.test_attached(), agent.test_attach_late(), agent.test_attached(), agent.test_attach_late()) == (0, 1, 1, 0)
+things.plain(1)
+import importlib
+things = importlib.reload(things)
+""" + EXACT
+    env = environment(t)
+    del env["LD_PRELOAD"]
+    done = t.run([python, "-X", "dev", "-c", code], False, env)
+    t.equal((done.rc, done.err, closed(t)), (0, "", [(1011, 1001, 10)]), "counts")
+
+
+def unsupported():
+    found = []
+    for path in pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")).glob("versions/*/bin/python"):
+        if path.parts[-3].startswith(("2.", "3.5.", "3.6.", "3.7.", "3.15.")):
+            found.append(str(path))
+    return found
+
+
+@test_each(unsupported(), python_label)
+def unsupported_interpreter(t, python):
+    code = "import sys, locale; locale.setlocale(locale.LC_ALL, 'C'); print('cirron' in sys.builtin_module_names); sys.exit(5)"
+    done = t.run([python, "-c", code], False, environment(t, CIRRON_DEBUG=1))
+    t.equal((done.rc, done.out, done.err, closed(t)), (5, "False\n", "", []), "inert")
+
+
 COEXIST = """
 import os, sys, threading
 def body():
@@ -260,6 +295,42 @@ def other_programs(t):
     for command, out in ((["/bin/echo", "hello"], "hello\n"), (["/bin/sh", "-c", "echo hello | tr a-z A-Z"], "HELLO\n")):
         done = t.run(command, False, environment(t))
         t.equal((done.rc, done.out, done.err), (0, out, ""), command[0])
+
+
+@test
+def torch_compile_around_an_import(t):
+    """A module that is imported while torch.compile's frame hook is in place."""
+    if not TORCH_PYTHON or not os.access(TORCH_PYTHON, os.X_OK):
+        raise Skip("no interpreter with torch: TORCH_PYTHON")
+    code = """
+import ctypes, importlib, os, sys, torch
+agent = ctypes.CDLL(os.environ["TEST_AGENT"])
+def load():
+    sys.modules.pop("observed.things", None)
+    return importlib.import_module("observed.things")
+@torch.compile(backend="eager")
+def f(x):
+    x = x + 1
+    torch._dynamo.graph_break()
+    load()
+    return x * 2
+class Lazy(torch.nn.Module):
+    def forward(self, x):
+        import observed
+        return x + len(observed.top())
+g = torch.compile(Lazy(), backend="eager")
+for i in range(20):
+    assert f(torch.ones(2)).tolist() == [4, 4] and g(torch.ones(2)).tolist() == [4, 4]
+    things = sys.modules["observed.things"]
+    before = agent.test_enters(b"plain")
+    for _ in range(50): things.plain(1)
+    assert agent.test_enters(b"plain") - before == 50, i
+    if i == 10: torch._dynamo.reset()
+    if i % 3 == 0: load()
+print("done")
+"""
+    done = t.run([TORCH_PYTHON, "-c", code], False, environment(t))
+    t.equal((done.rc, done.out), (0, "done\n"), done.err[-600:])
 
 
 @test
