@@ -11,7 +11,8 @@
 
 /* ---- what block_meta says of a block ---- */
 
-/* Ids are compared as the signed numbers that SQLite has, here and by readers. */
+/* Ids are compared as the signed numbers that SQLite has, here and by readers. The times hold for starts and ends alike, also of a span
+ * that ends before it starts: a reader may rule the block out by either. */
 struct block_meta {
   int64_t min_id, max_id, min_start_ns, max_end_ns, max_dur_ns;
 };
@@ -29,8 +30,10 @@ static struct block_meta meta_of(const struct span_row *rows, size_t n) {
     int64_t id = (int64_t)rows[i].id, duration = duration_of(&rows[i]);
     m.min_id = id < m.min_id ? id : m.min_id;
     m.max_id = id > m.max_id ? id : m.max_id;
-    m.min_start_ns = rows[i].start_ns < m.min_start_ns ? rows[i].start_ns : m.min_start_ns;
-    m.max_end_ns = rows[i].end_ns > m.max_end_ns ? rows[i].end_ns : m.max_end_ns;
+    int64_t start = rows[i].start_ns, end = rows[i].end_ns;
+    int64_t first = end < start ? end : start, last = end < start ? start : end;
+    m.min_start_ns = first < m.min_start_ns ? first : m.min_start_ns;
+    m.max_end_ns = last > m.max_end_ns ? last : m.max_end_ns;
     m.max_dur_ns = duration > m.max_dur_ns ? duration : m.max_dur_ns;
   }
   return m;
