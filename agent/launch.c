@@ -337,6 +337,18 @@ static int launch_run(struct launch *launch) {
   return pid < 0 ? pid : -launch->exec_errno;
 }
 
+/* The store's folder below the job's directory; a link to one elsewhere will do. */
+static int store_dir(const char *path) {
+  struct stat st;
+  if (mkdir(path, 0755) != 0 && errno != EEXIST)
+    return -errno;
+  if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) != 0)
+    return -errno;
+  if (!S_ISDIR(st.st_mode))
+    return -ENOTDIR;
+  return access(path, W_OK | X_OK) == 0 ? 0 : -errno;
+}
+
 static int store_path(const char *socket_path, char out[PATH_MAX]) {
   char dir[PATH_MAX];
   int r = 0;
@@ -351,9 +363,7 @@ static int store_path(const char *socket_path, char out[PATH_MAX]) {
     return -ENAMETOOLONG;
   char *slash = strrchr(out, '/');
   *slash = '\0';
-  r = mkdir(out, 0755) == 0 || errno == EEXIST ? 0 : -errno;
-  if (r == 0 && access(out, W_OK | X_OK) != 0)
-    r = -errno;
+  r = store_dir(out);
   *slash = '/';
   return r;
 }
