@@ -1,0 +1,277 @@
+#include "conn.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "../proto/link_abi.h"
+#include "../proto/ring_abi.h"
+#include "cirron_gen.h"
+#include "log.h"
+#include "roster.h"
+
+#define HELLO_WITHIN_S 5
+/* Reads of one connection in a row, before others have their turn. */
+#define READS_A_TURN 16
+
+struct conn {
+  struct conns *all;
+  struct conn *next;
+  int fd;
+  struct event *readable, *deadline;
+  struct session_peer peer;
+  struct session *session; /* after Hello; NULL again when it is freed or speaks on another connection */
+  bool said_hello;
+  int fds[LINK_MAX_FDS]; /* received, not yet claimed by a message; oldest first */
+  size_t fd_count;
+  size_t used;
+  uint8_t buffer[LINK_PREFIX_BYTES + LINK_MAX_MESSAGE];
+};
+
+static void conn_close(struct conn *c) {
+  struct conn **link = &c->all->first;
+  while (*link != c)
+    link = &(*link)->next;
+  *link = c->next;
+  c->all->count--;
+  if (c->session)
+    c->session->connection = NULL;
+  if (c->readable)
+    event_free(c->readable);
+  if (c->deadline)
+    event_free(c->deadline);
+  for (size_t i = 0; i < c->fd_count; i++)
+    close(c->fds[i]);
+  close(c->fd);
+  free(c);
+}
+
+/* The connection ends, its session does not. */
+static void conn_lose(struct conn *c) {
+  struct session *s = c->session;
+  struct roster *roster = c->all->roster;
+  conn_close(c);
+  if (s)
+    roster_connection_lost(roster, s);
+}
+
+static int take_fd(struct conn *c) {
+  if (!c->fd_count)
+    return -1;
+  int fd = c->fds[0];
+  memmove(c->fds, c->fds + 1, --c->fd_count * sizeof *c->fds);
+  return fd;
+}
+
+static int on_hello(struct conn *c, const Cirron__Hello *hello) {
+  int fd = take_fd(c);
+  if (c->said_hello || fd < 0 || hello->abi_major != RING_ABI_MAJOR) {
+    if (fd >= 0)
+      close(fd);
+    return -EPROTO;
+  }
+  struct session *s = NULL;
+  int err = roster_hello(c->all->roster, hello, &c->peer, c->fd, fd, &s);
+  close(fd);
+  if (err)
+    return err;
+  if (s->connection) { /* it gave up the earlier one, we have not noticed yet */
+    struct conn *old = s->connection;
+    old->session = NULL;
+    conn_close(old);
+  }
+  s->connection = c;
+  c->session = s;
+  c->said_hello = true;
+  event_del(c->deadline);
+  return 0;
+}
+
+static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
+  int fd = take_fd(c);
+  if (fd < 0 || !c->session || c->session->phase != SESSION_LIVE) {
+    if (fd >= 0)
+      close(fd);
+    return -EPROTO;
+  }
+  struct roster *roster = c->all->roster;
+  int err = session_attach(c->session, fd, ring->ring_no, ring->cells, roster->max_rings, roster->store);
+  close(fd);
+  if (err != -EMFILE)
+    return err;
+  log_limited(LOG_LIMIT, "session", 0, "pid %d has more than %zu rings; further ones are not read (--max-rings)",
+              (int)c->peer.pid, roster->max_rings);
+  return 0;
+}
+
+static int on_message(struct conn *c, const uint8_t *data, size_t len) {
+  Cirron__Envelope *e = cirron__envelope__unpack(NULL, len, data);
+  if (!e)
+    return -EBADMSG;
+  int err;
+  switch (e->body_case) {
+  case CIRRON__ENVELOPE__BODY_HELLO:
+    err = on_hello(c, e->hello);
+    break;
+  case CIRRON__ENVELOPE__BODY_RING_ATTACH:
+    err = on_ring(c, e->ring_attach);
+    break;
+  case CIRRON__ENVELOPE__BODY_GOODBYE:
+    err = c->session ? 0 : -EPROTO;
+    if (c->session)
+      c->session->goodbye = true;
+    break;
+  default: /* of a newer agent */
+    err = c->said_hello ? 0 : -EPROTO;
+  }
+  cirron__envelope__free_unpacked(e, NULL);
+  return err;
+}
+
+/* All whole messages in the buffer. */
+static int on_bytes(struct conn *c) {
+  size_t at = 0;
+  int err = 0;
+  while (!err && c->used - at >= LINK_PREFIX_BYTES) {
+    const uint8_t *p = c->buffer + at;
+    uint32_t len = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    if (len == 0 || len > LINK_MAX_MESSAGE)
+      return -EMSGSIZE;
+    if (c->used - at < LINK_PREFIX_BYTES + len)
+      break;
+    err = on_message(c, p + LINK_PREFIX_BYTES, len);
+    at += LINK_PREFIX_BYTES + len;
+  }
+  memmove(c->buffer, c->buffer + at, c->used - at);
+  c->used -= at;
+  return err;
+}
+
+static int keep_fds(struct conn *c, struct msghdr *msg) {
+  int err = msg->msg_flags & MSG_CTRUNC ? -EMFILE : 0;
+  for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+      continue;
+    size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < n; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+      if (c->fd_count < LINK_MAX_FDS) {
+        c->fds[c->fd_count++] = fd;
+      } else {
+        close(fd);
+        err = -EMFILE;
+      }
+    }
+  }
+  return err;
+}
+
+/* 1: got something; 0: nothing there now; -ECONNRESET: it ended; other errors: it has to end. */
+static int read_once(struct conn *c) {
+  union {
+    struct cmsghdr align;
+    char space[CMSG_SPACE(LINK_MAX_FDS * sizeof(int))];
+  } control;
+  struct iovec iov = {c->buffer + c->used, sizeof c->buffer - c->used};
+  struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0)
+    return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
+  int err = keep_fds(c, &msg);
+  if (err || n == 0)
+    return err ? err : -ECONNRESET;
+  c->used += (size_t)n;
+  err = on_bytes(c);
+  return err ? err : 1;
+}
+
+/* Reads at most `turns` times. False: the connection is gone. */
+static bool conn_read(struct conn *c, unsigned turns) {
+  int got = 1;
+  while (turns-- && got == 1)
+    got = read_once(c);
+  if (got >= 0)
+    return true;
+  if (got == -EBUSY)
+    log_limited(LOG_LIMIT, "session", 0, "pid %d is refused: %zu sessions are alive (--max-sessions)", (int)c->peer.pid,
+                c->all->roster->max_sessions);
+  else if (got != -ECONNRESET)
+    log_limited(LOG_BAD_MESSAGE, "connection", got, "of pid %d is closed: its message cannot be accepted", (int)c->peer.pid);
+  conn_lose(c);
+  return false;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg) {
+  (void)fd;
+  (void)what;
+  (void)conn_read(arg, READS_A_TURN);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg) {
+  (void)fd;
+  (void)what;
+  conn_lose(arg); /* who connects and says nothing: a probe, or trouble of its own */
+}
+
+void conn_flush(struct session *session) {
+  /* The peer is dead, so this ends; the bound is for a stranger that holds the other end too. */
+  if (session->connection)
+    (void)conn_read(session->connection, 4096);
+}
+
+void conn_forget(void *unused, struct session *session) {
+  (void)unused;
+  struct conn *c = session->connection;
+  c->session = NULL;
+  session->connection = NULL;
+  conn_close(c);
+}
+
+static bool may_come(const struct conns *conns, const struct ucred *who) {
+  return conns->any_user || who->uid == 0 || who->uid == geteuid();
+}
+
+static int start(struct conn *c) {
+  c->readable = event_new(c->all->base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+  c->deadline = evtimer_new(c->all->base, on_deadline, c);
+  struct timeval within = {.tv_sec = HELLO_WITHIN_S};
+  bool ok = c->readable && c->deadline && event_add(c->readable, NULL) == 0 && event_add(c->deadline, &within) == 0;
+  return ok ? 0 : -ENOMEM;
+}
+
+void conn_accept(struct conns *conns, int fd) {
+  struct ucred who = {0};
+  socklen_t len = sizeof who;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !may_come(conns, &who)) {
+    log_limited(LOG_REFUSED_PEER, "listener", 0, "a process of user %d is refused (--any-user would accept it)", (int)who.uid);
+    close(fd);
+    return;
+  }
+  struct conn *c = conns->count < conns->max ? calloc(1, sizeof *c) : NULL;
+  if (!c) {
+    log_limited(LOG_LIMIT, "listener", 0, "a connection is refused: there are %zu", conns->count);
+    close(fd);
+    return;
+  }
+  c->all = conns;
+  c->fd = fd;
+  c->peer = (struct session_peer){.pid = who.pid, .uid = who.uid};
+  c->next = conns->first;
+  conns->first = c;
+  conns->count++;
+  if (start(c) != 0) {
+    log_limited(LOG_LIMIT, "listener", -ENOMEM, "a connection is refused");
+    conn_close(c);
+  }
+}
+
+void conns_fini(struct conns *conns) {
+  while (conns->first)
+    conn_close(conns->first);
+}

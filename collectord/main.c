@@ -1,0 +1,256 @@
+/* collectord: keeps what traced training jobs report in a store.
+ *
+ * Start: settings, store (its lock says whether another collector has it), socket, sessions that an earlier collector left, loop.
+ * End (SIGTERM, SIGINT, or idle): no new connections, last records, commit, status 0. Sessions whose process lives stay running in the
+ * store: it may find the next collector. One thread runs it all; the store checkpoints on one of its own.
+ */
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "conn.h"
+#include "drain.h"
+#include "listener.h"
+#include "log.h"
+#include "roster.h"
+#include "store.h"
+
+enum { EXIT_OK, EXIT_CANNOT, EXIT_USAGE };
+
+struct collector {
+  struct config config;
+  struct event_base *base;
+  struct store *store;
+  struct listener listener;
+  struct conns conns;
+  struct roster roster;
+  struct drain drain;
+  struct event *term, *interrupt;
+};
+
+static void leave(void *arg) {
+  struct collector *c = arg;
+  (void)event_base_loopbreak(c->base); /* fails for no base only */
+}
+
+static void on_signal(evutil_socket_t number, short what, void *arg) {
+  (void)number;
+  (void)what;
+  leave(arg);
+}
+
+/* Every mapped ring and connection takes a descriptor for a moment at least. */
+static void raise_limits(void) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files); /* then it is fewer */
+  }
+}
+
+static void make_folder_of(const char *path) {
+  char folder[PATH_MAX];
+  snprintf(folder, sizeof folder, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (!slash || slash == folder)
+    return;
+  *slash = '\0';
+  (void)mkdir(folder, 0700); /* store_open says what is wrong if this did not work */
+}
+
+/* Opens what needs to be there before anyone may be told that we run. Returns an exit status; EXIT_OK with store NULL: another
+ * private collector has it, and we are not needed. */
+static int open_all(struct collector *c) {
+  char why[512] = "";
+  make_folder_of(c->config.db);
+  bool private = c->config.idle_exit_s != 0;
+  int err = store_open(c->config.db, &c->store, why, sizeof why);
+  if (err == -EWOULDBLOCK && private)
+    return EXIT_OK;
+  if (err) {
+    log_line("store", 0, "%s", why);
+    return EXIT_CANNOT;
+  }
+  err = listener_open(c->config.socket, &c->listener, why, sizeof why);
+  if (err) {
+    store_close(c->store);
+    c->store = NULL;
+    if (err == -EADDRINUSE && private)
+      return EXIT_OK;
+    log_line("listener", 0, "%s", why);
+    return EXIT_CANNOT;
+  }
+  return EXIT_OK;
+}
+
+static struct event_base *make_base(void) {
+  struct event_config *config = event_config_new();
+  if (!config)
+    return NULL;
+  /* Without it a timer of 2 ms fires every 4. */
+  (void)event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+  struct event_base *base = event_base_new_with_config(config);
+  event_config_free(config);
+  return base;
+}
+
+static int set_up(struct collector *c) {
+  c->base = make_base();
+  if (!c->base)
+    return -ENOMEM;
+  c->roster = (struct roster){
+      .base = c->base,
+      .store = c->store,
+      .max_sessions = c->config.max_sessions,
+      .max_rings = c->config.max_rings,
+      .notify = drain_wake,
+      .notify_arg = &c->drain,
+      .flush = conn_flush,
+  };
+  c->drain = (struct drain){
+      .base = c->base,
+      .roster = &c->roster,
+      .store = c->store,
+      .idle_exit_ns = c->config.idle_exit_s * 1000000000u,
+      .idle = leave,
+      .idle_arg = c,
+      .forget = conn_forget,
+  };
+  c->conns = (struct conns){
+      .base = c->base,
+      .roster = &c->roster,
+      .any_user = c->config.any_user,
+      .max = 2 * c->config.max_sessions + 64,
+  };
+  c->term = evsignal_new(c->base, SIGTERM, on_signal, c);
+  c->interrupt = evsignal_new(c->base, SIGINT, on_signal, c);
+  if (!c->term || !c->interrupt || event_add(c->term, NULL) != 0 || event_add(c->interrupt, NULL) != 0)
+    return -ENOMEM;
+  int err = drain_init(&c->drain);
+  if (!err)
+    err = roster_take_stock(&c->roster);
+  return err ? err : listener_start(&c->listener, &c->conns);
+}
+
+static int wind_up(struct collector *c) {
+  listener_notify("STOPPING=1");
+  listener_close(&c->listener);
+  (void)event_base_loop(c->base, EVLOOP_NONBLOCK); /* what has been said already */
+  roster_check_ended(&c->roster);
+  int err = drain_all(&c->drain);
+  if (err)
+    log_line("store", err, "the last records could not be kept");
+  return err ? EXIT_CANNOT : EXIT_OK;
+}
+
+static void tear_down(struct collector *c) {
+  listener_close(&c->listener);
+  conns_fini(&c->conns);
+  drain_fini(&c->drain);
+  if (c->base)
+    roster_fini(&c->roster);
+  if (c->term)
+    event_free(c->term);
+  if (c->interrupt)
+    event_free(c->interrupt);
+  if (c->base)
+    event_base_free(c->base);
+  store_close(c->store);
+}
+
+/* Into the background: the child goes on; the parent returns with its status once that is known. Before any thread or database. */
+static int background(int *ready) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return -errno;
+  pid_t pid = fork();
+  if (pid < 0)
+    return -errno;
+  if (pid == 0) {
+    close(ends[0]);
+    *ready = ends[1];
+    return setsid() < 0 ? -errno : 0;
+  }
+  close(ends[1]);
+  unsigned char status;
+  ssize_t n;
+  do
+    n = read(ends[0], &status, 1);
+  while (n < 0 && errno == EINTR);
+  _exit(n == 1 ? status : EXIT_CANNOT);
+}
+
+static void tell_parent(int ready, int status) {
+  if (ready < 0)
+    return;
+  unsigned char byte = (unsigned char)status;
+  if (write(ready, &byte, 1) != 1)
+    log_line("main", -errno, "the starting process is gone");
+  close(ready);
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0)
+    return;
+  (void)dup2(null, 0);
+  (void)dup2(null, 1);
+  if (isatty(2)) /* a file or pipe was put there to be written to */
+    (void)dup2(null, 2);
+  close(null);
+}
+
+static int run(struct collector *c, int ready) {
+  int status = open_all(c);
+  if (status != EXIT_OK || !c->store) {
+    tell_parent(ready, status);
+    return status;
+  }
+  int err = set_up(c);
+  if (err) {
+    log_line("main", err, "cannot start");
+    status = EXIT_CANNOT;
+  }
+  tell_parent(ready, status);
+  if (status == EXIT_OK) {
+    listener_notify("READY=1");
+    (void)event_base_dispatch(c->base); /* ends by loopbreak */
+    status = wind_up(c);
+  }
+  tear_down(c);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  static struct collector c = {.listener.fd = -1};
+  char message[4096];
+  switch (config_parse(argc, argv, &c.config, message, sizeof message)) {
+  case CONFIG_DONE:
+    fputs(message, stdout);
+    return fflush(stdout) == 0 ? EXIT_OK : EXIT_CANNOT;
+  case CONFIG_INVALID:
+    fprintf(stderr, "collectord: %s\n", message);
+    return EXIT_USAGE;
+  case CONFIG_RUN:
+    break;
+  }
+  umask(077);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  raise_limits();
+  int ready = -1;
+  if (!c.config.foreground) {
+    int err = background(&ready);
+    if (err) {
+      log_line("main", err, "cannot go into the background (--foreground does not)");
+      return EXIT_CANNOT;
+    }
+  }
+  return run(&c, ready);
+}

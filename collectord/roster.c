@@ -1,0 +1,196 @@
+#include "roster.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cirron_gen.h"
+#include "clock.h"
+#include "log.h"
+
+/* How long a process that a dead collector left behind may take to find us: its agent tries again every 5 s at least. */
+#define ORPHAN_WAIT_NS 60000000000ull
+/* How often a process without a connection is looked at: has it become another program? */
+#define AWAY_LOOK_NS 1000000000ull
+/* A session begins after its process. Clocks and ticks are not that exact. */
+#define START_SLACK_NS 2000000000ll
+
+static void unwatch(struct session *s) {
+  if (s->watch)
+    event_free(s->watch);
+  s->watch = NULL;
+}
+
+static void end(struct roster *roster, struct session *s, bool became_other) {
+  unwatch(s);
+  session_end(s, became_other);
+  roster->notify(roster->notify_arg, true);
+}
+
+/* The process is no more. What it said last, a ring perhaps, may not have been read yet. */
+static void end_process(struct roster *roster, struct session *s) {
+  if (s->connection)
+    roster->flush(s);
+  if (s->phase != SESSION_ENDED)
+    end(roster, s, false);
+}
+
+static struct session *by_pidfd(struct roster *roster, int pidfd) {
+  struct session *s = roster->first;
+  while (s && s->pidfd != pidfd)
+    s = s->next;
+  return s;
+}
+
+static void process_has_ended(evutil_socket_t pidfd, short what, void *arg) {
+  (void)what;
+  struct session *s = by_pidfd(arg, (int)pidfd);
+  if (s)
+    end_process(arg, s);
+}
+
+static void watch(struct roster *roster, struct session *s) {
+  if (s->pidfd < 0)
+    return;
+  s->watch = event_new(roster->base, s->pidfd, EV_READ, process_has_ended, roster);
+  if (s->watch && event_add(s->watch, NULL) == 0)
+    return;
+  log_line("roster", 0, "pid %d: its end cannot be watched", (int)s->pid);
+  unwatch(s);
+}
+
+static void add(struct roster *roster, struct session *s) {
+  s->next = roster->first;
+  roster->first = s;
+  roster->count++;
+  roster->mapped += s->segment.memory != NULL;
+  roster->notify(roster->notify_arg, false);
+}
+
+static int found_running(const struct running_session *left, void *arg) {
+  struct roster *roster = arg;
+  struct session *s;
+  int err = session_new_orphan(left, &s);
+  if (err)
+    return err;
+  int64_t began;
+  bool lives = process_start_wall(s->pid, &began) == 0 && began <= left->start_ns + START_SLACK_NS;
+  if (lives) {
+    int fd = process_open(s->pid);
+    s->pidfd = fd >= 0 ? fd : -1;
+    s->deadline_ns = clock_monotonic_ns() + ORPHAN_WAIT_NS;
+    watch(roster, s);
+  }
+  add(roster, s);
+  if (!lives)
+    end(roster, s, false);
+  return 0;
+}
+
+int roster_take_stock(struct roster *roster) {
+  return store_sessions_running(roster->store, found_running, roster);
+}
+
+static struct session *find(struct roster *roster, uint64_t prefix) {
+  struct session *s = roster->first;
+  while (s && s->prefix != prefix)
+    s = s->next;
+  return s;
+}
+
+/* A process has one session at a time. If it begins another, the program it was before is over (exec). */
+static void end_of_earlier(struct roster *roster, const struct session_peer *peer, uint64_t prefix) {
+  for (struct session *s = roster->first; s; s = s->next)
+    if (peer->pid && s->pid == peer->pid && s->prefix != prefix && s->segment.memory && s->phase != SESSION_ENDED &&
+        process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT)
+      end(roster, s, true);
+}
+
+static int make(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
+                struct session **out) {
+  struct session *s;
+  int err = session_new(hello, peer, segment_fd, roster->store, &s);
+  if (err)
+    return err;
+  int pidfd = process_open_peer(socket, peer->pid);
+  s->pidfd = pidfd >= 0 ? pidfd : -1;
+  watch(roster, s);
+  add(roster, s);
+  *out = s;
+  return 0;
+}
+
+int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
+                 struct session **out) {
+  struct session *known = find(roster, hello->session);
+  if (known && known->phase == SESSION_ORPHAN) {
+    roster_remove(roster, known);
+    known = NULL;
+  }
+  if (known) {
+    if (known->phase == SESSION_ENDED || !session_same(known, hello, peer))
+      return -EALREADY;
+    known->phase = SESSION_LIVE;
+    *out = known;
+    return 0;
+  }
+  if (roster->count >= roster->max_sessions)
+    return -EBUSY;
+  end_of_earlier(roster, peer, hello->session);
+  return make(roster, hello, peer, socket, segment_fd, out);
+}
+
+/* Is the process still the program that talked to us? */
+static void look_at_process(struct roster *roster, struct session *s) {
+  if (s->pidfd < 0) { /* nobody will tell us about its end */
+    end(roster, s, false);
+    return;
+  }
+  if (process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT && !process_ended(s->pidfd))
+    end(roster, s, true);
+}
+
+void roster_connection_lost(struct roster *roster, struct session *session) {
+  session->connection = NULL;
+  if (session->phase != SESSION_LIVE)
+    return;
+  session->phase = SESSION_AWAY;
+  session->deadline_ns = clock_monotonic_ns() + AWAY_LOOK_NS;
+  look_at_process(roster, session);
+}
+
+void roster_check(struct roster *roster, uint64_t now_ns) {
+  for (struct session *s = roster->first; s; s = s->next) {
+    if (now_ns < s->deadline_ns)
+      continue;
+    if (s->phase == SESSION_AWAY) {
+      s->deadline_ns = now_ns + AWAY_LOOK_NS;
+      look_at_process(roster, s);
+    } else if (s->phase == SESSION_ORPHAN) {
+      end(roster, s, false);
+    }
+  }
+}
+
+void roster_check_ended(struct roster *roster) {
+  for (struct session *s = roster->first; s; s = s->next)
+    if (s->phase != SESSION_ENDED && s->pidfd >= 0 && process_ended(s->pidfd))
+      end_process(roster, s);
+}
+
+void roster_remove(struct roster *roster, struct session *session) {
+  struct session **link = &roster->first;
+  while (*link != session)
+    link = &(*link)->next;
+  *link = session->next;
+  roster->count--;
+  roster->mapped -= session->segment.memory != NULL;
+  unwatch(session);
+  session_free(session);
+}
+
+void roster_fini(struct roster *roster) {
+  while (roster->first)
+    roster_remove(roster, roster->first);
+}

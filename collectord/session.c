@@ -1,0 +1,348 @@
+#include "session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../proto/store_abi.h"
+#include "cirron_gen.h"
+#include "clock.h"
+#include "log.h"
+#include "session_state.h"
+#include "text.h"
+
+#define MAX_ARGV 64
+#define MAX_ATTRIBUTES 64
+
+static struct text_bytes bytes(const ProtobufCBinaryData *data) {
+  return (struct text_bytes){data->data, data->len};
+}
+
+/* NULL for an empty one. */
+static int copy(const ProtobufCBinaryData *data, const char **out) {
+  *out = NULL;
+  if (!data->len)
+    return 0;
+  *out = text_utf8(bytes(data));
+  return *out ? 0 : -ENOMEM;
+}
+
+static char *argv_json(const Cirron__Hello *hello) {
+  char *text = NULL;
+  size_t len;
+  FILE *out = open_memstream(&text, &len);
+  if (!out)
+    return NULL;
+  fputc('[', out);
+  for (size_t i = 0; i < hello->n_argv && i < MAX_ARGV; i++) {
+    fputs(i ? "," : "", out);
+    text_json_string(out, bytes(&hello->argv[i]));
+  }
+  fputc(']', out);
+  return fclose(out) == 0 ? text : (free(text), NULL);
+}
+
+static char *attributes_json(const Cirron__Hello *hello) {
+  char *text = NULL;
+  size_t len;
+  FILE *out = open_memstream(&text, &len);
+  if (!out)
+    return NULL;
+  fputc('{', out);
+  for (size_t i = 0; i < hello->n_attributes && i < MAX_ATTRIBUTES; i++) {
+    fputs(i ? "," : "", out);
+    text_json_string(out, bytes(&hello->attributes[i]->name));
+    fputc(':', out);
+    text_json_string(out, bytes(&hello->attributes[i]->value));
+  }
+  fputc('}', out);
+  return fclose(out) == 0 ? text : (free(text), NULL);
+}
+
+static int fill_row(struct session *s, const Cirron__Hello *hello, const struct session_peer *peer) {
+  struct session_row *row = &s->row;
+  row->prefix = hello->session;
+  row->pid = hello->pid ? (int64_t)hello->pid : peer->pid;
+  row->ppid = hello->ppid;
+  row->uid = peer->uid;
+  row->rank = hello->rank < 0 ? -1 : hello->rank;
+  row->local_rank = hello->local_rank < 0 ? -1 : hello->local_rank;
+  row->world_size = hello->world_size < 0 ? -1 : hello->world_size;
+  row->start_ns = ingest_wall(&s->ingest, hello->start_monotonic_ns);
+  row->argv_json = argv_json(hello);
+  row->attrs_json = attributes_json(hello);
+  if (!row->argv_json || !row->attrs_json || copy(&hello->host, &row->host) || copy(&hello->exe, &row->exe) ||
+      copy(&hello->cwd, &row->cwd) || copy(&hello->python_version, &row->python_version) ||
+      copy(&hello->run_id, &row->run_id) || copy(&hello->agent_version, &row->agent_version))
+    return -ENOMEM;
+  return 0;
+}
+
+static int map_segment(struct session *s, int fd) {
+  int err = mapping_open(fd, SEGMENT_BYTES, &s->segment);
+  if (err)
+    return err;
+  struct ring_segment h;
+  memcpy(&h, s->segment.memory, sizeof h);
+  bool fits = h.magic == SEGMENT_MAGIC && h.abi_major == RING_ABI_MAJOR && h.bytes == SEGMENT_BYTES && h.session == s->prefix;
+  return fits ? 0 : -EPROTO;
+}
+
+/* The session is in the store: goes on where the collector that began it stopped. */
+static int take_over(struct session *s, struct store *store) {
+  struct session_state state;
+  int err = store_session_read(store, s->sid, &state);
+  if (err)
+    return err;
+  s->added = true;
+  s->state_dirty = true; /* it may not be called running any more */
+  s->ingest.spans = state.spans;
+  s->ingest.marks_stored = state.marks;
+  s->ingest.last_ns = state.last_ns;
+  return ingest_take_over(&s->ingest, store, s->sid);
+}
+
+int session_new(const Cirron__Hello *hello, const struct session_peer *peer, int segment_fd, struct store *store,
+                struct session **out) {
+  if (!hello->session || hello->abi_major != RING_ABI_MAJOR)
+    return -EPROTO;
+  struct session *s = calloc(1, sizeof *s);
+  if (!s)
+    return -ENOMEM;
+  s->prefix = hello->session;
+  s->pid = peer->pid;
+  s->pidfd = -1;
+  s->exit.code = -1;
+  int err = map_segment(s, segment_fd);
+  if (err)
+    goto fail;
+  struct ingest_origin origin = {
+      .anchor_monotonic_ns = hello->anchor_monotonic_ns,
+      .anchor_realtime_ns = hello->anchor_realtime_ns,
+      .start_monotonic_ns = hello->start_monotonic_ns,
+      .rank = hello->rank < 0 ? -1 : hello->rank,
+      .main_tid = hello->pid,
+  };
+  err = ingest_init(&s->ingest, s->segment.memory, &origin, store);
+  if (err || (err = fill_row(s, hello, peer)))
+    goto fail;
+  err = store_session_find(store, s->prefix, &s->sid);
+  if (err == -ENOENT)
+    err = 0;
+  else if (!err)
+    err = take_over(s, store);
+  if (err)
+    goto fail;
+  *out = s;
+  return 0;
+fail:
+  session_free(s);
+  return err;
+}
+
+int session_new_orphan(const struct running_session *left, struct session **out) {
+  struct session *s = calloc(1, sizeof *s);
+  if (!s)
+    return -ENOMEM;
+  s->phase = SESSION_ORPHAN;
+  s->prefix = left->prefix;
+  s->pid = (pid_t)left->pid;
+  s->pidfd = -1;
+  s->exit.code = -1;
+  s->sid = left->sid;
+  s->added = true;
+  *out = s;
+  return 0;
+}
+
+void session_free(struct session *session) {
+  if (!session)
+    return;
+  struct session_row *row = &session->row;
+  const char *texts[] = {row->host,           row->exe,    row->argv_json,     row->cwd,
+                         row->python_version, row->run_id, row->agent_version, row->attrs_json};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    free((char *)texts[i]);
+  for (size_t i = 0; i < session->ring_count; i++) {
+    ring_reader_close(session->rings[i]);
+    free(session->rings[i]);
+  }
+  free(session->rings);
+  ingest_fini(&session->ingest);
+  mapping_close(&session->segment);
+  if (session->pidfd >= 0)
+    close(session->pidfd);
+  free(session);
+}
+
+bool session_same(const struct session *session, const Cirron__Hello *hello, const struct session_peer *peer) {
+  return session->pid == peer->pid && session->row.uid == (int64_t)peer->uid && hello->session == session->prefix;
+}
+
+static struct ring_reader *ring_find(const struct session *s, uint32_t ring_no) {
+  for (size_t i = 0; i < s->ring_count; i++)
+    if (s->rings[i]->ring_no == ring_no)
+      return s->rings[i];
+  return NULL;
+}
+
+static int ring_room(struct session *s) {
+  if (s->ring_count < s->ring_room)
+    return 0;
+  size_t room = s->ring_room ? s->ring_room * 2 : 4;
+  struct ring_reader **rings = realloc(s->rings, room * sizeof(struct ring_reader *));
+  if (!rings)
+    return -ENOMEM;
+  s->rings = rings;
+  s->ring_room = room;
+  return 0;
+}
+
+int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store) {
+  if (ring_find(session, ring_no))
+    return 0;
+  if (session->ring_count >= max_rings)
+    return -EMFILE;
+  int err = ring_room(session);
+  struct ring_reader *reader = err ? NULL : calloc(1, sizeof *reader);
+  if (!reader)
+    return -ENOMEM;
+  err = ring_reader_open(fd, ring_no, cells, session->prefix, reader);
+  uint64_t tail = 0;
+  if (!err && session->added)
+    err = store_ring_tail_get(store, session->sid, ring_no, &tail);
+  if (err) {
+    ring_reader_close(reader);
+    free(reader);
+    return err;
+  }
+  if (session->added)
+    ring_reader_seek(reader, tail);
+  session->rings[session->ring_count++] = reader;
+  return 0;
+}
+
+void session_end(struct session *session, bool became_other) {
+  if (session->phase == SESSION_ENDED)
+    return;
+  if (session->phase == SESSION_LIVE || session->phase == SESSION_AWAY)
+    session->end_ns = ingest_wall(&session->ingest, clock_monotonic_ns());
+  session->phase = SESSION_ENDED;
+  session->became_other = became_other;
+  session->state_dirty = true;
+  if (!became_other && session->pidfd >= 0 && process_ended(session->pidfd))
+    session->exit = process_exit_status(session->pidfd, session->pid);
+}
+
+/* Takes records up to `limit`, at most `cap`. */
+static int take(struct session *s, struct ring_reader *r, struct store *store, uint64_t limit, unsigned cap) {
+  static struct ring_record record; /* too big for the stack of a handler; one thread only */
+  for (; cap && ring_reader_peek(r, limit, &record); cap--) {
+    int err = ingest_record(&s->ingest, store, &record, r->tid);
+    if (err)
+      return err;
+    ring_reader_consume(r, &record);
+  }
+  return 0;
+}
+
+static bool usable(struct session *s, struct ring_reader *r) {
+  if (r->jumps > RING_READER_MAX_JUMPS)
+    return false;
+  if (ring_reader_look(r) == 0)
+    return true;
+  log_limited(LOG_BAD_RECORD, "ring", 0, "pid %d, ring %u: its positions make no sense, it is not read any more", (int)s->pid,
+              r->ring_no);
+  return false;
+}
+
+int session_drain(struct session *session, struct store *store, unsigned cap, enum session_fill *fill) {
+  for (size_t i = 0; i < session->ring_count; i++) {
+    struct ring_reader *r = session->rings[i];
+    if (!usable(session, r))
+      continue;
+    uint64_t unread = r->head - r->next, held = r->head - r->released;
+    if (unread > r->cells / 4 && *fill < SESSION_FILLING)
+      *fill = SESSION_FILLING;
+    if (held > r->cells / 2)
+      *fill = SESSION_URGENT;
+    int err = take(session, r, store, r->head, cap);
+    if (err)
+      return err;
+  }
+  return 0;
+}
+
+/* Looks at the open tables first and at the heads after: a span that has left its table by then has its record below the head. */
+static int look_at_open(struct session *s, struct store *store) {
+  struct ring_open *open = malloc((s->ring_count ? s->ring_count : 1) * RING_OPEN_SLOTS * sizeof *open);
+  if (!open)
+    return -ENOMEM;
+  size_t n = 0;
+  for (size_t i = 0; i < s->ring_count; i++)
+    n += ring_reader_open_spans(s->rings[i], open + n);
+  int err = ingest_open_spans(&s->ingest, store, open, n);
+  free(open);
+  return err;
+}
+
+int session_collect(struct session *session, struct store *store) {
+  if (!session->segment.memory || session->end_done)
+    return 0;
+  int err = look_at_open(session, store);
+  for (size_t i = 0; !err && i < session->ring_count; i++)
+    if (usable(session, session->rings[i]))
+      err = take(session, session->rings[i], store, session->rings[i]->head, UINT32_MAX);
+  if (!err && session->phase == SESSION_ENDED)
+    err = ingest_end(&session->ingest, store);
+  if (!err)
+    err = ingest_prepare(&session->ingest);
+  if (err)
+    return err;
+  session->end_done = session->phase == SESSION_ENDED;
+  return 0;
+}
+
+bool session_dirty(const struct session *session) {
+  if (session->phase == SESSION_ORPHAN)
+    return false;
+  return session->state_dirty || !session->added || ingest_dirty(&session->ingest) || session_state_changed(session);
+}
+
+static int write_tails(struct session *s, struct store *store) {
+  int err = 0;
+  for (size_t i = 0; !err && i < s->ring_count; i++)
+    if (s->rings[i]->next != s->rings[i]->released)
+      err = store_ring_tail(store, s->sid, s->rings[i]->ring_no, s->rings[i]->next);
+  return err;
+}
+
+int session_write(struct session *session, struct store *store) {
+  int err = session->sid ? 0 : store_session_add(store, &session->row, &session->sid);
+  if (!err && session->segment.memory)
+    err = ingest_write(&session->ingest, store, session->sid);
+  if (!err)
+    err = write_tails(session, store);
+  return err ? err : session_state_write(session, store);
+}
+
+void session_committed(struct session *session) {
+  session->added = true;
+  session->state_dirty = false;
+  if (session->segment.memory)
+    ingest_committed(&session->ingest);
+  for (size_t i = 0; i < session->ring_count; i++)
+    ring_reader_release(session->rings[i], session->rings[i]->next);
+}
+
+void session_undone(struct session *session) {
+  if (!session->added)
+    session->sid = 0;
+  session->state_dirty = true; /* `written` holds numbers that are not in the store */
+}
+
+bool session_over(const struct session *session) {
+  return session->phase == SESSION_ENDED && !session->state_dirty && session->added;
+}
