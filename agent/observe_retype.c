@@ -54,7 +54,7 @@ static bool descriptor_copy(const char *name) {
   PyObject *descriptor = dict && attribute ? py.PyObject_GetItem(dict, attribute) : NULL;
   bool ok = descriptor && py.PyObject_SetAttrString((PyObject *)subtype, name, descriptor) == 0;
   PyObject *owned[] = {key, dict, attribute, descriptor};
-  for (unsigned i = 0; i < sizeof owned / sizeof *owned; i++)
+  for (unsigned i = 0; i < 4; i++)
     if (owned[i])
       py.Py_DecRef(owned[i]);
   return ok;

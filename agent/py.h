@@ -145,17 +145,17 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(long, PyLong_AsLong, (PyObject *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
-#define PY_OPTIONAL(X)                                                                                                          \
-  X(void, PyFunction_SetVectorcall, (PyObject *, vectorcallfunc))                                                               \
-  X(vectorcallfunc, PyVectorcall_Function, (PyObject *))                                                                        \
-  X(PyObject *, _PyFunction_Vectorcall, (PyObject *, PyObject *const *, size_t, PyObject *))                                    \
-  X(void *, PyInterpreterState_Get, (void))                                                                                     \
-  X(void *, _PyInterpreterState_Get, (void))                                                                                    \
-  X(py_eval_fn, _PyInterpreterState_GetEvalFrameFunc, (void *))                                                                 \
-  X(void, _PyInterpreterState_SetEvalFrameFunc, (void *, py_eval_fn))                                                           \
-  X(PyObject *, _PyEval_EvalFrameDefault, (void))                                                                               \
-  X(PyObject *, PyUnstable_InterpreterFrame_GetCode, (void *))                                                                  \
-  X(void, PyMutex_Lock, (void *))                                                                                               \
+#define PY_OPTIONAL(X)                                                                                                         \
+  X(void, PyFunction_SetVectorcall, (PyObject *, vectorcallfunc))                                                              \
+  X(vectorcallfunc, PyVectorcall_Function, (PyObject *))                                                                       \
+  X(PyObject *, _PyFunction_Vectorcall, (PyObject *, PyObject *const *, size_t, PyObject *))                                   \
+  X(void *, PyInterpreterState_Get, (void))                                                                                    \
+  X(void *, _PyInterpreterState_Get, (void))                                                                                   \
+  X(py_eval_fn, _PyInterpreterState_GetEvalFrameFunc, (void *))                                                                \
+  X(void, _PyInterpreterState_SetEvalFrameFunc, (void *, py_eval_fn))                                                          \
+  X(PyObject *, _PyEval_EvalFrameDefault, (void))                                                                              \
+  X(PyObject *, PyUnstable_InterpreterFrame_GetCode, (void *))                                                                 \
+  X(void, PyMutex_Lock, (void *))                                                                                              \
   X(void, PyMutex_Unlock, (void *))
 
 /* Data objects: X(name). PyExc_... are pointers to the object pointer. */
@@ -164,7 +164,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyExc_StopIteration)                                                                                                       \
   X(PyType_Type)                                                                                                               \
   X(PyStaticMethod_Type)                                                                                                       \
-  X(PyCode_Type)                                                                                                                  \
+  X(PyCode_Type)                                                                                                               \
   X(PyClassMethod_Type)                                                                                                        \
   X(_Py_NoneStruct)                                                                                                            \
   X(PyBaseObject_Type)                                                                                                         \
@@ -184,13 +184,14 @@ struct py_allocator { /* PyMemAllocatorEx */
 
 struct py_api {
 #define X(ret, name, args) ret(*name) args;
-  PY_REQUIRED(X) PY_OPTIONAL(X)
+  PY_REQUIRED(X)
+  PY_OPTIONAL(X)
 #undef X
 #define X(name) void *name;
       PY_OBJECTS(X)
 #undef X
-  /* Facts about this interpreter. */
-  int version; /* 311 for 3.11 */
+      /* Facts about this interpreter. */
+      int version; /* 311 for 3.11 */
   bool free_threaded;
   size_t header; /* bytes of PyObject's head: 16, free-threaded 32 */
 };
