@@ -40,7 +40,7 @@ AGENT_LD := -shared -Wl,-z,now -Wl,-z,noseparate-code -Wl,-z,defs -Wl,--version-
 AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))
 GEN_O := $(B)/gen/proto/cirron.pb-c.o
-COLL_O := $(patsubst %.c,$(B)/%.o,$(wildcard collectord/*.c))
+COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collectord is the program, no folder
 TOOL_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
 
 all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query
@@ -61,7 +61,7 @@ $(B)/agent/%.o: agent/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
 	$(Q)$(CC) $(BASE) $(AGENT_CF) -c -o $@ $<
 
-$(B)/collectord/%.o: collectord/%.c $(B)/gen/proto/cirron.pb-c.h
+$(B)/obj/collectord/%.o: collectord/%.c $(B)/gen/proto/cirron.pb-c.h
 	@mkdir -p $(@D); echo "  CC    $<"
 	$(Q)$(CC) $(BASE) $(CF_D) -c -o $@ $<
 
@@ -84,7 +84,7 @@ $(GEN_O): $(B)/gen/proto/cirron.pb-c.c
 UNIT := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
 unit: $(UNIT)
 .SECONDEXPANSION:
-unit-objects = $(patsubst %.c,$(B)/%.o,$(shell sed -n '1s;^// links:;;p' tests/unit/$(1).c)) # no % may stand in the rule itself
+unit-objects = $(patsubst $(B)/collectord/%,$(B)/obj/collectord/%,$(patsubst %.c,$(B)/%.o,$(shell sed -n '1s;^// links:;;p' tests/unit/$(1).c))) # no % may stand in the rule itself
 $(B)/unit/%: tests/unit/%.c $$(call unit-objects,$$*) $(GEN_O)
 	@mkdir -p $(@D); echo "  UNIT  $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) $(CF_D) $(CF_Q) -o $@ $< $(filter %.o,$^) $$(pkg-config --libs cmocka) $(LD_D) $(LD_Q)
