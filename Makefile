@@ -29,7 +29,7 @@ LIBS_D := libevent_core libprotobuf-c sqlite3 libzstd
 LIBS_Q := sqlite3 libzstd smartcols jansson
 CF_D := $(shell pkg-config --cflags $(LIBS_D) 2>/dev/null)
 CF_Q := $(shell pkg-config --cflags $(LIBS_Q) 2>/dev/null)
-LD_D := $(shell pkg-config --libs $(LIBS_D) 2>/dev/null) -lpthread
+LD_D := $(shell pkg-config --libs $(LIBS_D) 2>/dev/null) -lpthread -lm
 LD_Q := $(shell pkg-config --libs $(LIBS_Q) 2>/dev/null) -lm
 
 # The agent is a guest: libc only, hidden symbols, symbol versions that old systems have.
