@@ -46,7 +46,8 @@ static void write_collector(const char *dir) {
            "{\n"
            "  for a in \"$0\" \"$@\"; do echo \"arg $a\"; done\n"
            "  echo \"cwd $(pwd)\"\n"
-           "  grep -E '^(SigBlk|SigIgn|PPid|Pid|NSsid):' /proc/$$/status\n"
+           "  grep -E '^(SigBlk|SigIgn):' /proc/self/status\n" /* inherited; the shell's own mask changes while it forks */
+           "  grep -E '^(PPid|Pid):' /proc/$$/status\n"
            "  echo \"sid $(cut -d' ' -f6 /proc/$$/stat)\"\n"
            "  for f in /proc/$$/fd/*; do echo \"fd ${f##*/} $(readlink $f)\"; done\n"
            "  env | sed 's/^/env /'\n"
