@@ -4,14 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned rollup_bin(int64_t duration_ns) {
-  if (duration_ns <= 0)
-    return 0;
-  uint64_t ns = (uint64_t)duration_ns;
-  unsigned e = 63u - (unsigned)__builtin_clzll(ns);
-  unsigned below = e >= 3 ? (unsigned)(ns >> (e - 3)) & 7u : (unsigned)(ns << (3 - e)) & 7u;
-  return 1 + 8 * e + below;
-}
+#include "../proto/histogram.h"
 
 static size_t place(const struct rollups *r, uint64_t epoch, uint32_t name, uint8_t kind) {
   uint64_t h = (epoch * 0x9e3779b97f4a7c15ull) ^ ((uint64_t)name << 8 | kind) * 0xff51afd7ed558ccdull;
@@ -106,7 +99,7 @@ int rollups_add(struct rollups *rollups, const struct rollup_span *span) {
   /* Lengths come from strangers: a sum that wraps is their nonsense, not our undefined behaviour. */
   at->total_ns = (int64_t)((uint64_t)at->total_ns + (uint64_t)span->total_ns);
   at->self_ns = (int64_t)((uint64_t)at->self_ns + (uint64_t)span->self_ns);
-  at->histogram[rollup_bin(span->total_ns)]++;
+  at->histogram[histogram_bin(span->total_ns > 0 ? (uint64_t)span->total_ns : 0)]++;
   at->dirty = true;
   return 0;
 }

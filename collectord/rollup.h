@@ -56,6 +56,4 @@ int rollups_merge(struct rollups *rollups, uint64_t epoch, uint64_t into);
 /* Lets go of the sums of an epoch that is over, once all are committed and there are many. */
 void rollups_forget(struct rollups *rollups, uint64_t epoch);
 
-unsigned rollup_bin(int64_t duration_ns);
-
 #endif
