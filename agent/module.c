@@ -30,10 +30,7 @@ enum { MODULE_EXEC = 2, MODULE_INTERPRETERS = 3, MODULE_GIL = 4 }; /* Py_mod_...
 
 /* --- what the parts share --- */
 
-const void *module_here(void) {
-  static __thread char here;
-  return &here;
-}
+__thread char module_thread; /* only its address counts */
 
 bool module_swallow(void) {
   if (!py.PyErr_Occurred())
@@ -241,13 +238,13 @@ static struct py_method functions[] = {
     {0},
 };
 
-/* Makes a type, keeps it in *place and shows it in the module. */
+/* Makes a type, keeps it in *place and shows it in the module. The type holds the module, so that its objects can use the state. */
 static int add_type(PyObject *module, const char *name, PyObject *type, PyObject **place) {
   if (!type)
     return -1;
   *place = type;
   py.Py_IncRef(type); /* PyModule_AddObject takes one when it works */
-  if (py.PyModule_AddObject(module, name, type) == 0)
+  if (py.PyObject_SetAttrString(type, "__cirron__", module) == 0 && py.PyModule_AddObject(module, name, type) == 0)
     return 0;
   py.Py_DecRef(type);
   return -1;

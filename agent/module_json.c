@@ -93,6 +93,17 @@ static int put_float(struct module_json *json, double value) {
   return r;
 }
 
+static int put_int(struct module_json *json, int64_t value) {
+  char digits[24], *at = digits + sizeof digits;
+  uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
+  do
+    *--at = (char)('0' + rest % 10);
+  while (rest /= 10);
+  if (value < 0)
+    *--at = '-';
+  return put(json, at, (size_t)(digits + sizeof digits - at));
+}
+
 static int put_scalar(struct module_json *json, PyObject *value) {
   struct scope_value scalar;
   struct module_text text;
@@ -101,7 +112,6 @@ static int put_scalar(struct module_json *json, PyObject *value) {
     return r;
   if (r < 0)
     return put_str(json, value, STR_BYTES);
-  char digits[24];
   if (scalar.type == MARK_STRING)
     r = put_text(json, scalar.text, utf8_cut(scalar.text, scalar.text_len, TEXT_BYTES));
   else if (scalar.type == MARK_FLOAT)
@@ -109,7 +119,7 @@ static int put_scalar(struct module_json *json, PyObject *value) {
   else if (scalar.type == MARK_BOOL)
     r = scalar.i ? put(json, "true", 4) : put(json, "false", 5);
   else
-    r = put(json, digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)scalar.i));
+    r = put_int(json, scalar.i);
   module_text_drop(&text);
   return r;
 }
@@ -223,7 +233,18 @@ int module_json_entry(struct module_json *json, PyObject *key, PyObject *value) 
   return r == -ECANCELED ? r : 0;
 }
 
-int module_json_dict(struct module_json *json, PyObject *dict) {
+static int put_own(struct module_json *json, PyObject *dict) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  int r = 0;
+  while (r == 0 && py.PyDict_Next(dict, &at, &key, &value))
+    r = module_json_entry(json, key, value);
+  return r;
+}
+
+int module_json_dict(struct module_json *json, PyObject *dict, bool own) {
+  if (own)
+    return put_own(json, dict);
   PyObject *pairs = py.PyDict_Items(dict);
   if (!pairs) {
     py.PyErr_Clear();

@@ -298,14 +298,17 @@ static int set_transport(PyObject *dict, const struct session *session) {
          set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context());
 }
 
+/* What was not measured is None, not 0. */
 static int set_cost(PyObject *dict, const struct session *session) {
   struct ring_segment *segment = segment_get();
   struct scope *scope = scope_peek();
   uint64_t spent = segment ? __atomic_load_n(&segment->overhead_ns, __ATOMIC_RELAXED) : 0;
   uint64_t age = session ? session_clock() - session->start_ns : 0;
-  double ratio = age ? (double)spent / (double)age : 0.0;
-  return set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) | set_count(dict, "overhead_ns", spent) |
-         set(dict, "overhead_ratio", py.PyFloat_FromDouble(ratio));
+  bool known = spent && age;
+  PyObject *ratio = known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none();
+  return set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) |
+         set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) |
+         set(dict, "overhead_ratio", ratio);
 }
 
 PyObject *module_health(PyObject *self, PyObject *unused) {

@@ -17,8 +17,8 @@
 #include "session.h"
 
 struct use {
-  PyObject *module, *name;
-  struct module_state *state; /* of `module` */
+  PyObject *name;
+  struct module_state *state; /* of the module, which the type holds */
   PyObject *given;            /* attributes as passed: a dict that nobody else has, or NULL */
   PyObject *attrs;            /* the dict that `.attrs` gave out, or NULL */
   int64_t index;
@@ -58,7 +58,7 @@ static int encode(struct use *u, size_t *len) {
     return 0;
   module_json_begin(&json, buffer, sizeof buffer);
   py.Py_IncRef(attrs); /* what str() runs may let go of it */
-  int r = module_json_dict(&json, attrs);
+  int r = module_json_dict(&json, attrs, !u->attrs);
   py.Py_DecRef(attrs);
   size_t n = module_json_end(&json);
   char *text = n ? malloc(n) : NULL;
@@ -134,8 +134,8 @@ static int refresh_above(struct scope *scope, const struct span *span) {
   return r;
 }
 
-static void use_end(struct use *u, uint64_t end_ns, uint32_t exception) {
-  struct scope *scope = use_stack(u);
+/* Asks nothing of Python. */
+static void use_end(struct use *u, struct scope *scope, uint64_t end_ns, uint32_t exception) {
   if (scope) {
     u->parent = u->span->parent;
     loop_pop(scope, u->span, end_ns, exception);
@@ -148,29 +148,26 @@ static void use_end(struct use *u, uint64_t end_ns, uint32_t exception) {
 static int use_close(struct use *u, uint64_t end_ns, uint32_t exception) {
   struct scope *scope = use_stack(u);
   int r = 0;
-  if (scope) {
-    if (scope_top(scope) != u->span)
-      r = refresh_above(scope, u->span);
+  if (scope && (u->attrs || scope_top(scope) != u->span)) {
+    r = refresh_above(scope, u->span);
     int own = use_refresh(u);
     r = own ? own : r;
+    scope = use_stack(u);
   }
-  use_end(u, end_ns, exception);
+  use_end(u, scope, end_ns, exception);
   return r;
 }
 
 /* --- the object --- */
 
-static PyObject *use_new(PyTypeObject *type, PyObject *module, struct module_state *state, PyObject *name, int64_t index,
-                         PyObject *given) {
+static PyObject *use_new(PyTypeObject *type, struct module_state *state, PyObject *name, int64_t index, PyObject *given) {
   PyObject *self = py.PyType_GenericAlloc(type, 0);
   if (!self)
     return NULL;
   struct use *u = use_of(self);
-  py.Py_IncRef(module);
   py.Py_IncRef(name);
   if (given)
     py.Py_IncRef(given);
-  u->module = module;
   u->state = state;
   u->name = name;
   u->index = index;
@@ -180,21 +177,18 @@ static PyObject *use_new(PyTypeObject *type, PyObject *module, struct module_sta
 
 static void use_dealloc(PyObject *self) {
   struct use *u = use_of(self);
-  PyObject *type, *value, *trace;
-  py.PyErr_Fetch(&type, &value, &trace);
   for (PyObject *next, *use = u->uses; use; use = next) {
     next = use_of(use)->older;
     py.Py_DecRef(use);
   }
   bool lost = u->span && u->here != module_here();
-  if (!lost)
-    use_end(u, u->span ? session_clock() : 0, 0);
-  module_drop(u->attrs);
-  module_drop(u->given);
+  if (!lost && (u->span || u->json))
+    use_end(u, use_stack(u), session_clock(), 0);
+  PyObject *attrs = u->attrs, *given = u->given;
   u->attrs = u->given = NULL;
+  module_drop(attrs);
+  module_drop(given);
   module_drop(u->name);
-  module_drop(u->module);
-  py.PyErr_Restore(type, value, trace);
   if (!lost)
     module_free_object(self, false);
 }
@@ -213,7 +207,7 @@ static PyObject *use_begin(PyObject *self) {
     py.Py_IncRef(self);
     return self;
   }
-  PyObject *use = use_new(py_type(self), u->module, u->state, u->name, u->index, u->given);
+  PyObject *use = use_new(py_type(self), u->state, u->name, u->index, u->given);
   if (!use)
     return NULL;
   struct use *n = use_of(use);
@@ -227,7 +221,7 @@ static PyObject *use_begin(PyObject *self) {
   return use;
 }
 
-/* The use that ends now, newest of this thread; NULL: none. New reference. */
+/* The use that ends now, newest of this thread; NULL: none. Itself, or a new reference. */
 static PyObject *use_finish(PyObject *self) {
   struct use *u = use_of(self);
   const void *here = module_here();
@@ -240,10 +234,8 @@ static PyObject *use_finish(PyObject *self) {
       use_of(found)->older = NULL;
       break;
     }
-  if (!found && u->inside && u->here == here) {
+  if (!found && u->inside && u->here == here)
     found = self;
-    py.Py_IncRef(self);
-  }
   if (found)
     use_of(found)->inside = false;
   unlock(u);
@@ -255,8 +247,10 @@ static PyObject *scope_enter(PyObject *self, PyObject *unused) {
   PyObject *use = use_begin(self);
   if (!use || use_open(use) == 0)
     return use;
+  PyObject *same = use_finish(self);
+  if (same && same != self)
+    py.Py_DecRef(same);
   py.Py_DecRef(use);
-  module_drop(use_finish(self));
   return NULL;
 }
 
@@ -273,7 +267,8 @@ static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t na
   if (!use)
     return module_none();
   int r = use_close(use_of(use), end_ns, exception_of(args, nargs));
-  py.Py_DecRef(use);
+  if (use != self)
+    py.Py_DecRef(use);
   return r == 0 ? module_none() : NULL;
 }
 
@@ -443,7 +438,7 @@ PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   for (Py_ssize_t i = 0; i < named && !bad; i++)
     bad = take_keyword(&r, py.PyTuple_GetItem(kwnames, i), args[nargs + i]);
   if (!bad && !settle_name(&r) && !settle_index(&r, &index))
-    self = use_new((PyTypeObject *)state->scope_type, module, state, r.name, index, r.attrs);
+    self = use_new((PyTypeObject *)state->scope_type, state, r.name, index, r.attrs);
   module_drop(r.attrs);
   module_drop(r.made);
   return self;

@@ -72,7 +72,8 @@ static inline void *module_body(PyObject *self) {
 }
 
 static inline PyObject *module_none(void) {
-  py.Py_IncRef(py._Py_NoneStruct);
+  if (py.version < 312) /* it is not counted since */
+    py.Py_IncRef(py._Py_NoneStruct);
   return py._Py_NoneStruct;
 }
 
@@ -90,7 +91,10 @@ static inline void module_drop(PyObject *object) { /* accepts NULL */
 }
 
 /* Where spans opened now belong: the thread. The one place that has to know more when tasks get stacks of their own. */
-const void *module_here(void);
+extern __thread char module_thread;
+static inline const void *module_here(void) {
+  return &module_thread;
+}
 
 /* Makes one of the module's types from its slots. No type can be called to make objects. */
 PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots);
@@ -127,8 +131,9 @@ struct module_json {
 };
 void module_json_begin(struct module_json *json, char *buffer, size_t size);
 int module_json_entry(struct module_json *json, PyObject *key, PyObject *value); /* 0 or -ECANCELED */
-int module_json_dict(struct module_json *json, PyObject *dict);                  /* all entries of a dict: the same */
-size_t module_json_end(struct module_json *json);                                /* its length; 0: nothing in it */
+/* All entries of a dict: the same. `own`: nobody else has the dict, so nothing can change it meanwhile. */
+int module_json_dict(struct module_json *json, PyObject *dict, bool own);
+size_t module_json_end(struct module_json *json); /* its length; 0: nothing in it */
 
 /* scope(...) and its type. */
 PyObject *module_scope_type(void);

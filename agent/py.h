@@ -132,6 +132,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(Py_ssize_t, PyDict_Size, (PyObject *))                                                                                     \
   X(PyObject *, PyDict_Copy, (PyObject *))                                                                                     \
   X(PyObject *, PyDict_Items, (PyObject *))                                                                                    \
+  X(int, PyDict_Next, (PyObject *, Py_ssize_t *, PyObject **, PyObject **))                                                    \
   X(PyObject *, PyDict_GetItemString, (PyObject *, const char *))                                                              \
   X(int, PyDict_SetItem, (PyObject *, PyObject *, PyObject *))                                                                 \
   X(int, PyDict_SetItemString, (PyObject *, const char *, PyObject *))                                                         \
