@@ -19,7 +19,8 @@
 #include "store.h"
 #include "store_internal.h"
 
-#define BUSY_MS 250 /* others write seldom and shortly (clear); longer, and the rings would fill */
+#define SMALLEST_DATABASE 512 /* SQLite takes some shorter files for empty ones, and would write over them */
+#define BUSY_MS 250           /* others write seldom and shortly (clear); longer, and the rings would fill */
 #define WAL_KEEP_BYTES "67108864"
 
 struct opening {
@@ -81,6 +82,8 @@ static int file_check(const struct opening *o) {
     return refuse(o, -EISDIR, "is a folder; give the path of a file");
   if (!S_ISREG(st.st_mode))
     return refuse(o, -EINVAL, "is not a regular file; choose another path");
+  if (st.st_size && st.st_size < SMALLEST_DATABASE)
+    return refuse(o, -EBADMSG, "is not an SQLite database; choose another path or move the file away");
   if (access(o->path, R_OK | W_OK))
     return refuse(o, -errno, "can't be written (%s); change its permissions or choose another path", strerror(errno));
   return 0;
