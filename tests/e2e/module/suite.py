@@ -1,0 +1,230 @@
+"""The cirron module: see run.sh. Tests that need a store are skipped where collectord or cirron-query is not built."""
+import json
+import os
+import pathlib
+import shutil
+
+from harness import AGENT, BUILD, COLLECTORD, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, main, python_label, test_each, until
+
+HERE = pathlib.Path(__file__).resolve().parent
+FAKE = BUILD / "module"
+TORCH = [TORCH_PYTHON] if TORCH_PYTHON and os.path.exists(TORCH_PYTHON) else []
+
+
+def need_agent():
+    if not AGENT.is_file():
+        raise Skip("no agent is built")
+
+
+def need_store():
+    need_agent()
+    if not COLLECTORD.is_file() or not QUERY.is_file():
+        raise Skip("no collectord or cirron-query is built")
+
+
+def store(case, sessions=1):
+    """The store once this many sessions are in it and have ended."""
+
+    def there():
+        try:
+            return len(Store(case.collector.db).sessions) >= sessions
+        except AssertionError:  # no store yet
+            return False
+
+    until(there, what=f"{sessions} session(s) in the store")
+    return case.store()
+
+
+@test_each(PYTHONS + TORCH, python_label)
+def surface(case, python):
+    r = case.run([python, HERE / "surface.py"], agent=False, env={"PYTHONPATH": FAKE})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+SCRIPT = r"""
+import cirron as ci, threading, gc, json
+assert ci.__version__ != "0" and ci.profile().enabled
+
+NAMES = ["", "データ", "emoji 🚂", "tab\tnew\nline", "x" * 10000, "quote ' \" ; DROP TABLE spans; --", "zero\x00one", "zero\x00two", "%s {0}"]
+with ci.scope("names"):
+    for i, name in enumerate(NAMES):
+        with ci.scope(name, index=i):
+            ci.mark(name, i)
+
+with ci.scope("attrs", lr=0.1, tags=["a", None, {"k": float("nan")}], on=True) as s:
+    s.attrs["late"] = "zero\x00 and \"quotes\""
+    ids = {"attrs": s.id, "parent": s.parent_id}
+
+with ci.scope("marks"):
+    for name, value in dict(b=True, i=-2**63, f=1e308, nan=float("nan"), inf=float("-inf"), s="a\x00b", big=2**80, none=None, long="é" * 9000).items():
+        ci.mark(name, value)
+    ci.mark("summary", 2, kind="summary", unit="s")
+
+try:
+    with ci.scope("bad"):
+        raise LookupError
+except LookupError:
+    pass
+
+for e in ci.epochs(range(3)):
+    for b in ci.batches("abc"):
+        if b == "b":
+            break
+    if e == 1:
+        break
+gc.collect()
+
+def down(n):
+    if n:
+        with ci.scope("deep"):
+            down(n - 1)
+down(100)
+
+@ci.scope("decorated", n=1)
+def f():
+    with ci.scope("in_thread"):
+        pass
+
+threads = [threading.Thread(target=f) for _ in range(3)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+ids["health"] = ci.health()
+print(json.dumps(ids))
+held = ci.epochs(range(2))
+next(held)
+"""
+
+
+@test_each(PYTHONS, python_label)
+def stored(case, python):
+    """What the script said is what the store has."""
+    need_store()
+    case.collect()
+    r = case.run([python, case.script(SCRIPT)])
+    case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+    said = json.loads(r.out)
+    st = store(case)
+    names = [s for s in st.children(st.of("names")[0])]
+    case.equal([s["index"] for s in names], list(range(9)), "indices of the names")
+    expected = ["", "データ", "emoji 🚂", "tab\tnew\nline", "x" * 4096, "quote ' \" ; DROP TABLE spans; --", "zero\x00one", "zero\x00two", "%s {0}"]
+    case.equal([s["name"] for s in names], expected, "names")
+    for s in names:
+        case.equal([m["name"] for m in st.marks if m["span_id"] == s["id"]], [s["name"]], "mark of " + s["name"][:20])
+    attrs = st.of("attrs")[0]
+    case.equal((attrs["id"], attrs["parent_id"]), (said["attrs"], said["parent"]), "ids")
+    case.equal(attrs["attrs"], {"lr": 0.1, "tags": ["a", None, {"k": "NaN"}], "on": True, "late": "zero\x00 and \"quotes\""}, "attrs")
+    marks = {m["name"]: (m["value_type"], m["value"]) for m in st.marks if m["span_id"] == st.of("marks")[0]["id"]}
+    case.equal(marks, dict(b=("bool", True), i=("int", -2**63), f=("float", 1e308), nan=("float", "NaN"), inf=("float", "-Infinity"),
+                           s=("string", "a\x00b"), long=("string", "é" * 4500), summary=("int", 2)), "marks")
+    summary = st.marks_of("summary")[0]
+    case.equal((summary["kind"], summary["attrs"]), ("summary", {"unit": "s"}), "summary mark")
+    bad = st.of("bad")[0]
+    case.equal((bad["error"], bad["attrs"]), (True, {"exception": "LookupError"}), "bad")
+    case.equal([(s["index"], st.order(s)) for s in st.of("epoch")], [(0, ["batch"] * 2), (1, ["batch"] * 2), (0, [])], "epochs and batches")
+    case.equal((len(st.of("deep")), said["health"]["scope_drop_count"], said["health"]["mark_refused_count"]), (63, 37, 2), "deep")
+    case.equal([st.order(s) for s in st.of("decorated")], [["in_thread"]] * 3, "decorated")
+    case.check(all(st.parent(s)["name"] == "cirron.session" for s in st.of("decorated")), "threads start without a scope")
+
+
+@test_each(PYTHONS, python_label)
+def fork_inside_scopes(case, python):
+    need_store()
+    case.collect()
+    r = case.run([python, case.script(r"""
+import cirron as ci, os
+with ci.scope("parent", x=1) as p:
+    p.attrs["y"] = 2
+    pid = os.fork()
+    if pid == 0:
+        with ci.scope("child"):
+            ci.mark("m", 1)
+    else:
+        os.waitpid(pid, 0)
+        ci.mark("n", 2)
+""")])
+    case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+    st = store(case, 2)
+    case.equal(sorted((s["name"], s["pid"] == r.pid) for s in st.spans), [("child", False), ("parent", True)], "spans")
+    case.equal(st.of("parent")[0]["attrs"], {"x": 1, "y": 2}, "attrs")
+    case.equal(sorted((m["name"], st.by_id[m["span_id"]]["name"]) for m in st.marks), [("m", "child"), ("n", "parent")], "marks")
+
+
+@test_each(PYTHONS, python_label)
+def no_collector(case, python):
+    """Everything works, nothing is said."""
+    need_agent()
+    r = case.run([python, case.script(SCRIPT)], env={"CIRRON_AUTOSTART": 0})
+    case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+    case.check(json.loads(r.out)["health"]["transport"] is None, "no transport")
+
+
+@test_each(PYTHONS, python_label)
+def disabled_by_the_script(case, python):
+    need_store()
+    case.collect()
+    r = case.run([python, case.script(r"""
+import cirron as ci
+with ci.scope("before"):
+    pass
+p = ci.profile(enabled=False)
+with ci.scope("after") as s:
+    ci.mark("m", 1)
+print(p.enabled, s.id, ci.health()["enabled"])
+""")])
+    case.equal((r.rc, r.out, r.err), (0, "False None False\n", ""), "the run")
+    st = store(case)
+    case.equal(([s["name"] for s in st.spans], st.marks, [s["state"] for s in st.sessions]), (["before"], [], ["finished"]), "the store")
+
+
+@test_each(PYTHONS, python_label)
+def subinterpreters(case, python):
+    """The module in other interpreters of the process, with locks of their own where the version has that."""
+    need_agent()
+    r = case.run([python, case.script(r"""
+import cirron, sys
+try:
+    import _interpreters as sub
+except ImportError:
+    import _xxsubinterpreters as sub
+for _ in range(3):
+    i = sub.create()
+    failed = sub.run_string(i, '''
+import cirron as ci
+with ci.scope("sub", x=1) as s:
+    ci.mark("m", 1.5)
+for e in ci.epochs([1]):
+    pass
+@ci.scope("f")
+def f(): return s.id
+assert f()
+''')
+    assert not failed, failed
+    sub.destroy(i)
+with cirron.scope("main") as s:
+    pass
+print(s.id is not None)
+""")], env={"CIRRON_AUTOSTART": 0})
+    case.equal((r.rc, r.out, r.err), (0, "True\n", ""), "the run")
+
+
+@test_each(PYTHONS, python_label)
+def imported_by_name(case, python):
+    """Without preload, the agent's file named as an extension module."""
+    need_store()
+    case.collect()
+    folder = case.folder / "lib"
+    folder.mkdir()
+    shutil.copy(AGENT, folder / "cirron.so")
+    env = {"PYTHONPATH": folder, "CIRRON_SOCKET": case.collector.socket}
+    r = case.run([python, case.script("import cirron as ci\nwith ci.scope('s') as s: ci.mark('m', 1)\nprint(s.id)")], agent=False, env=env)
+    case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+    st = store(case)
+    case.equal([(s["name"], s["id"]) for s in st.spans], [("s", r.out.strip())], "spans")
+    case.equal([m["name"] for m in st.marks], ["m"], "marks")
+    r = case.run([python, case.script("import cirron as ci\nwith ci.scope('s') as s: ci.mark('m', 1)\nprint(s.id)")], agent=False,
+                 env=dict(env, CIRRON_ENABLED=0))
+    case.equal((r.rc, r.out, r.err), (0, "None\n", ""), "with CIRRON_ENABLED=0")
+
+
+if __name__ == "__main__":
+    main()
