@@ -151,7 +151,7 @@ static void print_options(unsigned mask, bool common) {
       continue;
     snprintf(left, sizeof left, "--%s%s%s", options[i].name, options[i].value ? " " : "",
              options[i].value ? options[i].value : "");
-    printf("  %-17s %s\n", left, options[i].help);
+    printf("  %-19s %s\n", left, options[i].help);
   }
 }
 
@@ -161,11 +161,11 @@ static void print_help(const struct cli_command *commands) {
   for (const struct cli_command *c = commands; c->name; c++) {
     char left[40];
     snprintf(left, sizeof left, "%s%s%s", c->name, *c->args ? " " : "", c->args);
-    printf("  %-17s %s\n", left, c->summary);
+    printf("  %-19s %s\n", left, c->summary);
   }
   printf("\nOptions, before or after the command:\n");
   print_options(~0u, true);
-  printf("  %-17s %s\n  %-17s %s\n", "--help", "this text, or with a command, that of the command", "--version", "the version");
+  printf("  %-19s %s\n  %-19s %s\n", "--help", "this text, or with a command, that of the command", "--version", "the version");
   printf("\nExit status: 0 done, 1 error, 2 wrong usage, 3 a check that was asked for does not hold.\n");
 }
 

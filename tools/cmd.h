@@ -20,5 +20,7 @@ int cmd_sql(const struct cli *cli);
 int64_t cmd_limit(const struct cli *cli);
 /* For the row after the last one: says on stderr that there are more. */
 void cmd_more(const struct cli *cli, int64_t shown);
+/* A table without a row: says so on stderr. `what`: "marks". */
+void cmd_none(const struct cli *cli, const char *what, int64_t shown);
 
 #endif

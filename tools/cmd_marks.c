@@ -95,6 +95,7 @@ int cmd_marks(const struct cli *cli) {
   status = cli_written(out_end(out));
   if (more && !error)
     cmd_more(cli, shown);
+  cmd_none(cli, "marks", shown);
   pick_free(sessions, count);
   buf_fini(&sql);
   buf_fini(&attrs);

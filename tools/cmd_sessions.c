@@ -114,6 +114,7 @@ int cmd_sessions(const struct cli *cli) {
   struct out *out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
   for (size_t i = count - limit; i < count && !row(out, &sessions[i]); i++)
     ;
+  cmd_none(cli, "sessions", (int64_t)count);
   pick_free(sessions, count);
   return cli_written(out_end(out));
 }

@@ -113,6 +113,7 @@ int cmd_snapshots(const struct cli *cli) {
   status = cli_written(out_end(out));
   if (more && !error)
     cmd_more(cli, shown);
+  cmd_none(cli, "snapshots", shown);
   pick_free(sessions, count);
   buf_fini(&sql);
   return status;

@@ -252,6 +252,7 @@ int cmd_spans(const struct cli *cli) {
     db_die(cli->store, "spans", rc);
   if (list.more)
     cmd_more(cli, list.shown);
+  cmd_none(cli, "spans", list.shown);
   spans_names_free(list.names);
   marks_of_fini(&list.marks);
   buf_fini(&list.attrs);

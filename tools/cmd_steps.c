@@ -105,6 +105,7 @@ int cmd_steps(const struct cli *cli) {
   status = cli_written(out_end(out));
   if (more && !error)
     cmd_more(cli, shown);
+  cmd_none(cli, "steps", shown);
   pick_free(sessions, count);
   buf_fini(&sql);
   return status;

@@ -44,6 +44,12 @@ void cmd_more(const struct cli *cli, int64_t shown) {
     say("there are more than these %lld; --limit N shows N, --limit 0 all", (long long)shown);
 }
 
+void cmd_none(const struct cli *cli, const char *what, int64_t shown) {
+  if (cli->format == OUT_TABLE && shown == 0)
+    say("there are no %s%s", what,
+        cli->session || cli->rank >= 0 || cli->name || cli->kind >= 0 ? " that fit" : " in this store");
+}
+
 /* Whatever was printed has to have arrived. */
 static int finish(int status) {
   errno = 0;

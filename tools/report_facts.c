@@ -351,6 +351,11 @@ static void gather_losses(struct report *out) {
   json_decref(dropped);
 }
 
+static int compare_ranks(const void *a, const void *b) {
+  const struct report_rank *x = a, *y = b;
+  return x->session->rank < y->session->rank ? -1 : x->session->rank > y->session->rank;
+}
+
 static void gather_ranks(const struct cli *cli, struct report *out) {
   for (size_t i = 0; out->session->world_size > 1 && i < out->sessions_count; i++) {
     const struct pick_session *s = &out->sessions[i];
@@ -367,6 +372,8 @@ static void gather_ranks(const struct cli *cli, struct report *out) {
     }
     sqlite3_finalize(stmt);
   }
+  if (out->ranks_count)
+    qsort(out->ranks, out->ranks_count, sizeof *out->ranks, compare_ranks);
 }
 
 void report_gather(const struct cli *cli, const struct pick_session *sessions, size_t count, const struct pick_session *session,

@@ -231,14 +231,15 @@ static int epoch_row(struct out *out, const struct report *r, const struct repor
 /* Evaluation passes inside an epoch are told with it; those outside have a row of their own. Of many rows the first and last
  * are shown. */
 static int print_epochs(const struct cli *cli, const struct report *r) {
-  static const struct out_column columns[] = {{"epoch", NULL, 0, 0},
-                                              {"duration", NULL, OUT_AS_DURATION, 0},
-                                              {"share", "OF RUN", OUT_AS_COUNT, 0},
-                                              {"steps", NULL, OUT_AS_COUNT, 0},
-                                              {"median", "MEDIAN STEP", OUT_AS_DURATION, 0},
-                                              {"waiting", NULL, OUT_AS_COUNT, 0},
-                                              {"evaluation", NULL, OUT_AS_COUNT, 0},
-                                              {"remark", "", 0, 0}};
+  bool batches = strcmp(r->unit, "batch") == 0;
+  const struct out_column columns[] = {{"epoch", NULL, 0, 0},
+                                       {"duration", NULL, OUT_AS_DURATION, 0},
+                                       {"share", "OF RUN", OUT_AS_COUNT, 0},
+                                       {"steps", batches ? "BATCHES" : NULL, OUT_AS_COUNT, 0},
+                                       {"median", batches ? "MEDIAN BATCH" : "MEDIAN STEP", OUT_AS_DURATION, 0},
+                                       {"waiting", NULL, OUT_AS_COUNT, 0},
+                                       {"evaluation", NULL, OUT_AS_COUNT, 0},
+                                       {"remark", "", 0, 0}};
   size_t shown = 0, at = 0, left_out = 0;
   for (size_t i = 0; i < r->epochs_count; i++)
     shown += !r->epochs[i].eval || r->epochs[i].parent <= SPAN_ROOT;

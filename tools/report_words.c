@@ -16,6 +16,9 @@
 #define SLOWS_PERCENT 10
 #define NEARLY_PERCENT 3
 
+/* A first step that takes more than this part of all step time is told apart. */
+#define WARM_UP_PART 10
+
 const char *report_phase_name(enum report_phase phase, bool machine) {
   static const char *const names[REPORT_PHASES][2] = {{"waiting for data", "data_load"},
                                                       {"forward", "forward"},
@@ -111,13 +114,23 @@ bool report_say_waiting(const struct report *report, struct buf *verdict, struct
   size_t epochs = 0;
   if (!report->first.found || whole <= 0)
     return false;
-  for (int i = 1; i < REPORT_PHASES; i++)
-    largest = largest && report->phase_ns[i] <= waited;
   for (size_t i = 0; i < report->epochs_count; i++)
     epochs += report->epochs[i].steps > 0;
   double percent = 100.0 * (double)waited / (double)whole;
+  bool warmed = report->steps > 2 && report->first.duration_ns > whole / WARM_UP_PART;
+  int64_t warm_waited = waited - report->first.phase_ns[REPORT_DATA], warm_whole = whole - report->first.duration_ns;
+  if (warmed && warm_whole > 0) {
+    percent = 100.0 * (double)warm_waited / (double)warm_whole;
+    for (int i = 1; i < REPORT_PHASES; i++)
+      largest = largest && report->phase_ns[i] - report->first.phase_ns[i] <= warm_waited;
+  }
+  for (int i = 1; !warmed && i < REPORT_PHASES; i++)
+    largest = largest && report->phase_ns[i] <= waited;
   bool bottleneck = percent >= BOTTLENECK_PERCENT || (largest && percent >= BOTTLENECK_AS_LARGEST_PERCENT);
-  buf_printf(verdict, "%s of step time: %s", units_share(waited, whole, text),
+  buf_printf(verdict, "%s of step time", units_share(waited, whole, text));
+  if (warmed)
+    buf_printf(verdict, ", %s without the first step", units_share(warm_waited, warm_whole, text));
+  buf_printf(verdict, ": %s",
              bottleneck                  ? "the loader is the bottleneck"
              : percent >= SLOWS_PERCENT  ? "the loader slows training down"
              : percent >= NEARLY_PERCENT ? "the loader nearly keeps up"

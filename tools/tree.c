@@ -109,7 +109,7 @@ static int compare_alike(const void *a, const void *b, void *arg) {
   int names = compare_names(x, y);
   if (names)
     return names;
-  int64_t dx = tree_duration(x, x->start_ns), dy = tree_duration(y, y->start_ns);
+  int64_t dx = tree_duration(x, 0), dy = tree_duration(y, 0);
   return dx < dy ? -1 : dx > dy;
 }
 
@@ -123,7 +123,7 @@ static struct tree_group *new_group(struct tree *tree, struct tree_node *where) 
 }
 
 static void add_to_group(struct tree_group *group, const struct tree_node *node) {
-  int64_t ns = tree_duration(node, node->start_ns);
+  int64_t ns = tree_duration(node, 0);
   group->count++;
   group->errors += (node->flags & SPAN_ERROR) != 0;
   group->total_ns += ns;
@@ -140,7 +140,8 @@ static void collapse_alike(struct tree *tree, const uint32_t *alike, size_t n) {
     if (nodes[alike[i]].start_ns < nodes[first].start_ns ||
         (nodes[alike[i]].start_ns == nodes[first].start_ns && alike[i] < first))
       first = alike[i];
-  nodes[alike[n - 1]].slowest = true;
+  int64_t median = tree_duration(&nodes[alike[(n - 1) / 2]], 0), most = tree_duration(&nodes[alike[n - 1]], 0);
+  nodes[alike[n - 1]].slowest = most > median + median / 4; /* else it is one like the others */
   for (size_t i = 0; i < n; i++) {
     struct tree_node *node = &nodes[alike[i]];
     bool kept = alike[i] == first || node->slowest || (node->end_ns == SPANS_NO_END && open++ < OPEN_SHOWN) ||
@@ -156,7 +157,7 @@ static void collapse_alike(struct tree *tree, const uint32_t *alike, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (nodes[alike[i]].hidden) {
       if (group->count == (hidden - 1) / 2)
-        group->median_ns = tree_duration(&nodes[alike[i]], nodes[alike[i]].start_ns);
+        group->median_ns = tree_duration(&nodes[alike[i]], 0);
       add_to_group(group, &nodes[alike[i]]);
     }
 }

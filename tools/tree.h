@@ -49,7 +49,7 @@ void tree_fini(struct tree *tree);
 /* Decides what is shown: of many spans of a name under one parent the first, the slowest, those with an error or without an end. */
 void tree_collapse(struct tree *tree);
 
-/* Length, up to now_ns where there is no end; never negative. */
+/* Length, up to now_ns where there is no end (0: none then); never negative. */
 int64_t tree_duration(const struct tree_node *node, int64_t now_ns);
 
 #endif

@@ -80,8 +80,8 @@ static bool special(double value, char out[UNITS_MAX]) {
 }
 
 const char *units_real(double value, char out[UNITS_MAX]) {
-  if (!special(value, out))
-    snprintf(out, UNITS_MAX, "%.6g", value);
+  if (!special(value, out)) /* whole thousands read better without an exponent */
+    snprintf(out, UNITS_MAX, fabs(value) >= 1e6 && fabs(value) < 1e15 ? "%.0f" : "%.6g", value);
   return out;
 }
 

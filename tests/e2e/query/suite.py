@@ -1,0 +1,390 @@
+"""What cirron-query prints for stores with known contents: golden texts, machine formats, bad stores, hostile names, pipes."""
+import contextlib, csv, fcntl, io, json, os, pathlib, pty, re, shutil, sqlite3, struct, subprocess, sys, termios, time
+
+WORK = pathlib.Path(sys.argv[1])
+UPDATE = "--update" in sys.argv
+QUERY, MAKE = os.environ["exec_query"], os.environ["make_store"]
+GOLDEN = pathlib.Path(__file__).with_name("golden")
+ENV = {"PATH": os.environ["PATH"], "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": str(WORK)}
+SCENARIOS = "train killed running ranks evalonly scopes names keras lossy empty loop".split()
+SPAN = ("id name parent_id index start_ns end_ns cpu_ns gpu_ns memory_peak_bytes thread_id pid rank attrs mark_ids session_id "
+        "state error").split()
+MARK = "id span_id name value_type value attrs ts_ns kind session_id".split()
+SNAPSHOT = "id span_id tensor_name shape dtype mode stats blob_uri ts_ns attrs".split()
+SESSION = "id pid ppid rank world_size host argv state exit_signal dropped exit_code start_ns end_ns spans marks run_id".split()
+
+
+class Skip(Exception):
+    pass
+
+
+def run(*args, env=None, cwd=None, **more):
+    done = subprocess.run([QUERY, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+                          env={**ENV, **(env or {})}, cwd=cwd or WORK, **more)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def db(name):
+    return WORK / f"{name}.db"
+
+
+def ok(*args, **more):
+    rc, out, err = run(*args, **more)
+    assert rc == 0, f"exit {rc}: {err}"
+    return out
+
+
+def rows(name, *args):
+    return [json.loads(line, parse_constant=lambda c: 1 / 0) for line in ok(*args, "--db", db(name), "--format", "jsonl").split("\n")
+            if line]
+
+
+def golden(name, text):
+    path = GOLDEN / f"{name}.txt"
+    text = "".join(line.rstrip() + "\n" for line in text.splitlines())  # trailing blanks say nothing
+    if UPDATE:
+        path.write_text(text)
+    want = path.read_text()
+    if text != want:
+        import difflib
+        raise AssertionError("\n" + "\n".join(difflib.unified_diff(want.split("\n"), text.split("\n"), str(path), "now", "", "", 1)))
+
+
+def refused(status, part, *args, **more):
+    rc, out, err = run(*args, **more)
+    assert rc == status, f"exit {rc}, want {status}: {err}"
+    assert out == "", f"stdout: {out[:80]}"
+    assert err.startswith("cirron-query: ") and err.count("\n") == 1 and err.endswith("\n"), f"not one line: {err!r}"
+    assert part in err, f"{part!r} is not in {err!r}"
+
+
+def case_report_texts():
+    for name in SCENARIOS:
+        if name != "running":
+            golden(f"report_{name}", ok("--db", db(name)))
+
+
+def case_report_of_a_running_session():
+    text = ok("--db", db("running"))
+    assert "still running, now in epoch 0, step 17, forward of ResNet" in text
+    assert "3 spans are open now" in text and "complete so far" in text and " ago" in text
+
+
+def case_report_json():
+    r = json.loads(ok("--db", db("train"), "--json"))
+    assert r["session"]["argv"] == ["python", "train.py", "--epochs", "3"] and r["data"]["complete"] is True
+    t = r["training"]
+    assert (t["steps"], t["epochs"], t["unit"]) == (60, 3, "step")
+    assert sum(t["phases_ns"].values()) == t["step_ns"] == sum(e["step_ns"] for e in r["epochs"])
+    assert t["slowest_step"]["index"] == 33 and t["slowest_step"]["slow_phase"] == "data_load"
+    durations = sorted(s["dur_ns"] for s in rows("train", "steps"))
+    assert t["median_ns"] == durations[(len(durations) - 1) // 2] == t["median_step"]["dur_ns"]
+    for epoch in [e for e in r["epochs"] if e["kind"] == "epoch"]:
+        mine = sorted(s["dur_ns"] for s in rows("train", "steps") if s["epoch"] == epoch["index"])
+        assert epoch["median_ns"] == mine[(len(mine) - 1) // 2]
+    bad = next(m for m in r["marks"] if m["name"] == "loss")["first_not_finite"]
+    assert (bad["value"], bad["step"], bad["epoch"], bad["in_step"], bad["count"]) == ("NaN", 50, 2, True, 10)
+    run_ = r["run"]
+    assert run_["before_ns"] + run_["steps_ns"] + run_["eval_ns"] + run_["between_ns"] + run_["after_ns"] == run_["dur_ns"]
+    r = json.loads(ok("--db", db("killed"), "--format", "jsonl"))
+    assert r["ended"] == "killed by SIGKILL while in epoch 0, step 17, forward of ResNet"
+    assert [o["kind"] for o in r["open"]] == ["epoch", "step", "forward"] and r["data"]["unfinished"] == 3
+    r = json.loads(ok("--db", db("lossy"), "--json"))
+    assert r["data"] == {"complete": False, "lost": 15, "dropped": {"spans_ring_full": 12, "marks_refused": 3}, "unfinished": 0}
+    assert json.loads(ok("--db", db("empty"), "--json")) == {"session": None}
+
+
+def case_report_chooses_the_lowest_rank_and_takes_others():
+    assert "rank 0 of 2" in ok("--db", db("ranks"))
+    assert "rank 1 of 2" in ok("--db", db("ranks"), "--rank", 1)
+    assert "rank 1 of 2" in ok("--session", "1000000000000001", "--db", db("ranks"))
+    assert len(json.loads(ok("--db", db("ranks"), "--json"))["ranks"]) == 2
+
+
+def case_checks():
+    assert run("--db", db("train"), "--check", "complete,finished")[0] == 0
+    for name, check in (("train", "finite"), ("lossy", "complete"), ("lossy", "finished"), ("killed", "finished"),
+                        ("empty", "complete")):
+        rc, _, err = run("report", "--check", check, "--db", db(name))
+        assert rc == 3 and err.startswith("cirron-query: ") and "not hold" in err, (name, check, rc, err)
+
+
+def case_trees():
+    for name in "train killed scopes names".split():
+        golden(f"tree_{name}", ok("tree", "--db", db(name)))
+    golden("tree_depth", ok("tree", "--db", db("train"), "--depth", 1))
+    assert ok("tree", "--all", "--db", db("train")).count("\n") == 337 + 1
+    assert ok("tree", "--last", 2, "--db", db("ranks")).count("cirron.session") == 2
+
+
+def case_tree_of_spans_without_parents():
+    rc, out, err = run("tree", "--db", db("loop"))
+    assert rc == 0 and "lost" in out and "2 spans are not shown" in err
+
+
+def case_tree_machine_formats():
+    tree = json.loads(ok("tree", "--json", "--db", db("train")))
+    count = lambda spans: sum(1 + count(s["children"]) for s in spans)
+    assert len(tree) == 1 and count(tree[0]["spans"]) == 337
+    flat = rows("train", "tree")
+    assert len(flat) == 337 and flat[0]["depth"] == 0 and flat[1]["depth"] == 1
+    assert max(r["depth"] for r in rows("train", "tree", "--depth", "1")) == 1
+    assert json.loads(ok("tree", "--json", "--db", db("empty"))) == []
+
+
+def case_tables():
+    golden("sessions", ok("sessions", "--db", db("ranks")))
+    golden("steps", ok("steps", "--slowest", "--limit", 3, "--db", db("train")))
+    golden("spans_names", ok("spans", "--db", db("names")))
+    golden("marks_scopes", ok("marks", "--db", db("scopes")))
+    golden("snapshots", ok("snapshots", "--db", db("train")))
+    golden("marks_names_csv", ok("marks", "--format", "csv", "--db", db("names")))
+
+
+def case_fields():
+    for name in SCENARIOS:
+        for command, fields in (("spans", SPAN), ("marks", MARK), ("snapshots", SNAPSHOT), ("sessions", SESSION)):
+            for row in rows(name, command):
+                lacking = set(fields) - set(row)
+                assert not lacking, (name, command, lacking)
+
+
+def case_span_rows():
+    spans, marks = rows("train", "spans"), rows("train", "marks")
+    by_id = {s["id"]: s for s in spans}
+    assert len(by_id) == len(spans) == 337
+    assert all(re.fullmatch("[0-9a-f]{32}", i) for i in by_id)
+    root, = [s for s in spans if s["name"] == "cirron.session"]
+    assert root["parent_id"] is None and all(s["parent_id"] in by_id for s in spans if s is not root)
+    assert all(type(s["start_ns"]) is type(s["end_ns"]) is int and s["error"] is False for s in spans)
+    assert {m["id"]: m["span_id"] for m in marks} == {i: s["id"] for s in spans for i in s["mark_ids"]}
+    assert all(s["attrs"] == {"mode": "train", "module": "ResNet"} for s in spans if s["name"] == "forward")
+    unfinished = [s for s in rows("killed", "spans") if s["state"] == "unfinished"]
+    assert len(unfinished) == 4 and all(s["end_ns"] is None for s in unfinished)
+    work = rows("scopes", "spans", "--name", "work")
+    assert len(work) == 100 and work[3]["attrs"] == {"tag": "a b", "n": [1, 2]} and work[4]["attrs"] == {}
+    assert work[70]["error"] is True and work[70]["attrs"] == {"exception": "ValueError"}
+
+
+def case_span_choices():
+    assert {s["kind"] for s in rows("train", "spans", "--kind", "step")} == {"step"}
+    slow = rows("ranks", "spans", "--kind", "step", "--slowest", "--limit", "5")
+    assert [s["dur_ns"] for s in slow] == sorted((s["dur_ns"] for s in rows("ranks", "steps")), reverse=True)[:5]
+    mine = rows("ranks", "spans", "--rank", "1", "--slowest", "--limit", "2")
+    assert len(mine) == 2 and {s["rank"] for s in mine} == {1}
+    assert len(rows("train", "spans", "--limit", "7")) == 7
+    rc, out, err = run("spans", "--name", "no such", "--db", db("train"), "--format", "jsonl")
+    assert (rc, out) == (0, "") and "no such" in err
+
+
+def case_mark_values():
+    got = {m["name"]: (m["value_type"], m["value"], m["kind"]) for m in rows("scopes", "marks")}
+    assert got == {"flag": ("bool", True, "point"), "note": ("string", "two words", "point"),
+                   "count": ("int", -2 ** 63, "summary"), "inf": ("float", "-Infinity", "point")}
+    assert [m["value"] for m in rows("train", "marks", "--name", "loss")][-1] == "NaN"
+
+
+def case_hostile_names():
+    want = ["", "two\nlines", "\x1b[31mred\x1b[0m", "zero\0byte", "tab\tquote\"comma,back\\slash", "\u202eright to left", "ü漢😀",
+            "bad \ufffd\ufffd", "\x9b31mC1", "x" * 3000]
+    assert [m["name"] for m in rows("names", "marks")] == want == [m["value"] for m in rows("names", "marks")]
+    assert [s["name"] for s in rows("names", "spans") if s["kind"] == "user"] == want
+    for args in ([], ["tree"], ["spans"], ["marks"], ["sessions"], ["marks", "--json"], ["spans", "--format", "csv"], ["tree", "--json"],
+                 ["--json"], ["sql", "SELECT text FROM names"], ["sql", "SELECT 1 AS '\x1b[2J'"]):
+        for locale in ("C.UTF-8", "C"):
+            out = ok(*args, "--db", db("names"), env={"LC_ALL": locale})
+            bad = [c for c in out if (ord(c) < 32 and c != "\n") or 0x7f <= ord(c) < 0xa0 or c == "\u202e"]
+            assert not bad, (args, bad[:3])
+            if locale == "C" and args != ["spans", "--format", "csv"] and "--json" not in args:
+                assert out.isascii(), (args, [c for c in out if not c.isascii()][:3])
+    table = list(csv.reader(io.StringIO(ok("marks", "--format", "csv", "--db", db("names")))))
+    assert len(table) == 11 and {len(r) for r in table} == {9}
+
+
+def case_bad_stores():
+    with contextlib.closing(sqlite3.connect(WORK / "other.db")) as other:
+        other.execute("CREATE TABLE t(x)")
+    for name, statement in (("newer", "PRAGMA user_version=99"), ("older", "PRAGMA user_version=0"), ("foreign", "PRAGMA application_id=7")):
+        shutil.copy(db("train"), WORK / f"{name}.db")
+        with contextlib.closing(sqlite3.connect(WORK / f"{name}.db")) as store:
+            store.execute(statement)
+    (WORK / "zero.db").write_bytes(b"")
+    (WORK / "text.db").write_text("hello\n" * 100)
+    (WORK / "short.db").write_bytes(db("train").read_bytes()[:3000])
+    (WORK / "folder.db").mkdir()
+    for name, part in (("absent", "no such store"), ("other", "not a cirron store"), ("newer", "schema 99"), ("older", "schema"),
+                       ("foreign", "not a cirron store"), ("zero", "empty"), ("text", "not a store"), ("short", "short.db"),
+                       ("folder", "a folder")):
+        refused(1, part, "--db", db(name))
+        refused(1, f"{name}.db", "spans", "--format", "jsonl", "--db", db(name))
+    refused(1, "CIRRON_DB", cwd="/")
+    refused(1, "absent.db", env={"CIRRON_DB": str(db("absent"))})
+
+
+def case_damaged_pages_end_with_a_line():
+    data = bytearray(db("train").read_bytes())
+    for where in range(4096, len(data), 4096):
+        data[where:where + 512] = b"\xa5" * 512
+    (WORK / "damaged.db").write_bytes(data)
+    for args in ([], ["spans", "--format", "jsonl"], ["marks"], ["tree"], ["steps"]):
+        rc, _, err = run(*args, "--db", db("damaged"))
+        assert rc == 1 and err.startswith("cirron-query: ") and err.count("\n") == 1, (args, rc, err)
+
+
+def case_store_is_found():
+    (WORK / "job/.cirron").mkdir(parents=True)
+    shutil.copy(db("train"), WORK / "job/.cirron/traces.db")
+    assert "337" in ok("sessions", cwd=WORK / "job")
+    assert "337" not in ok("sessions", cwd=WORK / "job", env={"CIRRON_DB": str(db("killed"))})
+    assert "337" in ok("sessions", "--db", db("train"), env={"CIRRON_DB": str(db("killed"))})
+
+
+def case_unreadable_store():
+    if os.geteuid() == 0 and not shutil.which("setpriv"):
+        raise Skip("root reads everything, and there is no setpriv")
+    shutil.copy(db("train"), WORK / "shut.db")
+    (WORK / "shut.db").chmod(0)
+    WORK.chmod(0o755)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if subprocess.run([*user, QUERY, "--version"], capture_output=True).returncode:
+        raise Skip("an ordinary user cannot run the program where it lies")
+    done = subprocess.run([*user, QUERY, "--db", str(db("shut"))], capture_output=True, text=True, env=ENV)
+    assert done.returncode == 1 and "Permission denied" in done.stderr and done.stderr.count("\n") == 1, done
+
+
+def case_read_only_file_system():
+    script = f'mount -t tmpfs none "$0" && cp "$1" "$0/s.db" && mount -o remount,ro "$0" && exec {QUERY} --db "$0/s.db" sessions'
+    folder = WORK / "ro"
+    folder.mkdir()
+    for flags in ("-m", "-rm"):
+        if subprocess.run(["unshare", flags, "sh", "-c", 'mount -t tmpfs none "$0"', str(folder)], capture_output=True).returncode == 0:
+            done = subprocess.run(["unshare", flags, "sh", "-c", script, str(folder), str(db("train"))], capture_output=True, text=True,
+                                  env=ENV)
+            assert done.returncode == 0 and "337" in done.stdout and done.stderr == "", done
+            return
+    raise Skip("no mount namespace")
+
+
+def case_while_a_writer_writes():
+    shutil.copy(db("train"), WORK / "live.db")
+    with contextlib.closing(sqlite3.connect(WORK / "live.db", isolation_level=None)) as writer:
+        assert writer.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE sessions SET marks = 64")
+        assert rows("live", "sessions")[0]["marks"] == 63
+        writer.execute("COMMIT")
+        assert rows("live", "sessions")[0]["marks"] == 64
+        assert "before" not in ok("sql", "SELECT * FROM marks", "--db", db("live"))
+    before = (WORK / "live.db").read_bytes()
+    ok("--db", db("live"))
+    assert before == (WORK / "live.db").read_bytes()
+
+
+def case_usage():
+    for part, *args in (("no command 'foo'", "foo"), ("--foo", "--foo"), ("table, json, jsonl or csv", "--format", "xml"),
+                        ("'-1'", "--rank", "-1"), ("'x'", "--limit", "x"), ("first digits", "spans", "--session", "zz"),
+                        ("--depth has no meaning for spans", "spans", "--depth", "1"), ("sql needs QUERY", "sql"),
+                        ("too much", "spans", "x"), ("--check", "--check", "x"), ("--kind", "spans", "--kind", "q"),
+                        ("no form csv", "report", "--format", "csv")):
+        refused(2, part, *args, "--db", db("train"))
+    refused(2, "needs a value", "--db")
+    refused(1, "not in this store", "--session", "0123", "--db", db("train"))
+    refused(1, "2 sessions", "--session", "1", "--db", db("ranks"))
+    refused(1, "rank 7", "--rank", "7", "--db", db("ranks"))
+    assert ok("--version").startswith("cirron-query ")
+    assert "Commands:" in ok("--help") and "--kind" in ok("spans", "--help") and "--depth" not in ok("spans", "--help")
+    assert rows("ranks", "sessions", "--session", "last")[0]["rank"] == 0
+    assert ok("--format", "jsonl", "--db", db("train"), "sessions") == ok("sessions", "--db", db("train"), "--format=jsonl")
+
+
+def case_sql():
+    sql = lambda query, *more: ok("sql", query, "--db", db("train"), *more)
+    assert json.loads(sql("SELECT count(*) AS n FROM spans", "--json")) == [{"n": 337}]
+    assert sql("SELECT 'a,b' AS a, NULL AS b, 1.5 AS c, x'00ff' AS d", "--format", "csv") == 'a,b,c,d\n"a,b",,1.5,00ff\n'
+    assert json.loads(sql("SELECT 9e999 AS inf, 1e0 AS one, 'q\"' AS q", "--format", "jsonl")) == {"inf": "Infinity", "one": 1.0, "q": 'q"'}
+    before = db("train").read_bytes()
+    for query, part in (("DELETE FROM steps", "only read"), ("ATTACH 'x.db' AS x", "only read"), ("PRAGMA journal_mode=DELETE", "only read"),
+                        ("CREATE TEMP TABLE t(x)", "only read"), ("SELECT load_extension('x')", ""), ("SELEC", "syntax"), ("SELECT nothing", "nothing"),
+                        ("VACUUM INTO 'x.db'", "only read")):
+        refused(1, part, "sql", query, "--db", db("train"))
+    refused(2, "one statement", "sql", "SELECT 1; SELECT 2", "--db", db("train"))
+    refused(2, "one statement", "sql", " -- nothing", "--db", db("train"))
+    assert before == db("train").read_bytes() and not (WORK / "x.db").exists()
+
+
+def case_closed_pipe_ends_quietly():
+    for args in (["spans", "--format", "jsonl"], ["marks", "--json"], ["steps"], ["tree", "--all"], []):
+        proc = subprocess.Popen([QUERY, *args, "--db", str(db("big"))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV)
+        proc.stdout.read(10)
+        proc.stdout.close()
+        err = proc.stderr.read()
+        assert proc.wait(60) == 0 and (err == b"" or b"there are more" in err), (args, proc.returncode, err)
+
+
+def case_full_disk_is_an_error():
+    with open("/dev/full", "wb") as full:
+        for args in (["spans", "--format", "jsonl"], [], ["--help"], ["tree"]):
+            done = subprocess.run([QUERY, *args, "--db", str(db("train"))], stdout=full, stderr=subprocess.PIPE, env=ENV)
+            assert done.returncode == 1 and b"No space left" in done.stderr, (args, done)
+
+
+def on_terminal(env, *args):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    proc = subprocess.Popen([QUERY, *args], stdin=slave, stdout=slave, stderr=slave, env={**ENV, "TERM": "xterm", **env})
+    os.close(slave)
+    out = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(master, 65536):
+            out += part
+    os.close(master)
+    assert proc.wait(30) == 0
+    return out.decode()
+
+
+def case_colour_and_width_on_a_terminal_only():
+    assert "\033[" in on_terminal({}, "--db", str(db("train")))
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "\033[" not in on_terminal(env, "--db", str(db("train"))), env
+    assert "\033[" not in ok("--db", db("train"), env={"TERM": "xterm"})
+    lines = on_terminal({"NO_COLOR": "1"}, "spans", "--db", str(db("names"))).split("\r\n")
+    assert max(map(len, lines)) <= 90, max(lines, key=len)
+    assert max(map(len, ok("spans", "--db", db("names")).split("\n"))) > 100
+
+
+def case_a_million_spans():
+    begin = time.monotonic()
+    ok("--db", db("big"))
+    report = time.monotonic() - begin
+    proc = subprocess.Popen([QUERY, "spans", "--format", "jsonl", "--db", str(db("big"))], stdout=subprocess.PIPE, env=ENV)
+    count = sum(1 for _ in proc.stdout)
+    _, status, usage = os.wait4(proc.pid, 0)
+    proc.returncode = status
+    assert status == 0 and count == json.loads(ok("sql", "SELECT sum(spans) AS n FROM sessions", "--json", "--db", db("big")))[0]["n"]
+    assert usage.ru_maxrss < 100 * 1024, f"{usage.ru_maxrss} KiB"
+    assert report < 3, f"report took {report:.2f} s"  # 0.15 s of CPU; the machine may be busy
+
+
+def main():
+    for name in SCENARIOS:
+        subprocess.run([MAKE, db(name), name], check=True)
+    subprocess.run([MAKE, db("big"), "big", "300000"], check=True)
+    tally = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, test in [(n, f) for n, f in globals().items() if n.startswith("case_")]:
+        try:
+            test()
+            tally["passed"] += 1
+        except Skip as why:
+            tally["skipped"] += 1
+            print(f"skip {name}: {why}")
+        except Exception as error:
+            tally["failed"] += 1
+            import traceback
+            where = traceback.extract_tb(error.__traceback__)[1]
+            print(f"FAIL {name}, line {where.lineno}: {where.line}: {type(error).__name__} {error}")
+    print(", ".join(f"{n} {what}" for what, n in tally.items()))
+    return bool(tally["failed"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
