@@ -55,12 +55,12 @@ static PyObject *function_new(void) {
 static bool layout_known(void) {
   if (layout_tried)
     return observe_original != NULL;
-  layout_tried = true;
   PyObject *fresh = offset_find() ? function_new() : NULL;
-  if (!fresh)
-    return false;
-  observe_original = original_of(fresh);
-  py.Py_DecRef(fresh);
+  if (fresh) {
+    observe_original = original_of(fresh);
+    py.Py_DecRef(fresh);
+  }
+  layout_tried = true; /* last: threads that come together find the same (free-threaded builds) */
   return observe_original != NULL;
 }
 
