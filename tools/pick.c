@@ -163,7 +163,9 @@ void pick_command(const struct pick_session *session, struct buf *out) {
   json_t *argv = session->argv ? json_loads(session->argv, JSON_ALLOW_NUL, NULL) : NULL, *word;
   size_t i;
   json_array_foreach(argv, i, word) {
-    const char *one = json_string_value(word);
+    const char *one = json_string_value(word), *base = one && i == 0 ? strrchr(one, '/') : NULL;
+    if (base && base[1]) /* python, not /opt/env/bin/python */
+      one = base + 1;
     bool plain = one && *one && !strpbrk(one, " \t\n\"'");
     if (one) /* quoted enough to see where an argument ends; not meant for a shell */
       buf_printf(out, plain ? "%s%s" : "%s'%s'", i ? " " : "", one);
