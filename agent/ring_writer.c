@@ -17,7 +17,18 @@
 #include "utf8.h"
 
 #define RING_NAME "cirron-ring"
+#define CELL_WORDS (RING_CELL / sizeof(uint64_t))
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+typedef uint64_t __attribute__((may_alias)) word_t;
+
+/* Copies a cell, from word `first` on. Word by word, because the caller has just written it so: wider loads would wait until those
+ * stores have left the processor's store buffer. */
+static inline void copy_words(void *to, const void *from, unsigned first) {
+#pragma GCC unroll 8
+  for (unsigned i = first; i < CELL_WORDS; i++)
+    __atomic_store_n((word_t *)to + i, ((const word_t *)from)[i], __ATOMIC_RELAXED);
+}
 
 static size_t ring_bytes(const struct ring *ring) {
   return RING_BYTES((size_t)ring->mask + 1);
@@ -167,7 +178,7 @@ bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, 
     return false;
   }
   uint8_t *at = cell_at(ring, ring->head);
-  memcpy(at, cell, RING_CELL);
+  copy_words(at, cell, 0);
   if (type == RING_SPAN || type == RING_MARK)
     at[offsetof(struct ring_span, text_cells)] = (uint8_t)text_cells;
   if (type == RING_MARK)
@@ -197,11 +208,7 @@ int ring_open_slot(struct ring *ring, const struct ring_open *entry) {
   int slot = find_slot(ring);
   if (slot < 0)
     return -1;
-  uint64_t words[RING_CELL / sizeof(uint64_t)];
-  uint64_t *to = (uint64_t *)&ring->open[slot];
-  memcpy(words, entry, sizeof(words));
-  for (size_t i = 1; i < sizeof(words) / sizeof(words[0]); i++)
-    __atomic_store_n(&to[i], words[i], __ATOMIC_RELAXED);
+  copy_words(&ring->open[slot], entry, 1);
   __atomic_store_n(&ring->open[slot].id, entry->id, __ATOMIC_RELEASE);
   ring->slot_hint = ((uint32_t)slot + 1) % RING_OPEN_SLOTS;
   return slot;
