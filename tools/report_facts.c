@@ -40,12 +40,12 @@ static void gather_length(struct report *out) {
 /* A pass that has no end is what it was at last: it becomes an epoch with its first update. */
 static void gather_epochs(const struct cli *cli, struct report *out) {
   size_t cap = 0;
-  sqlite3_stmt *stmt =
-      db_query(cli->store,
-               "SELECT e.span, e.parent, CASE o.kind WHEN ?2 THEN 'epoch' WHEN ?3 THEN 'eval' ELSE e.kind END, e.idx,"
-               " e.start_ns, e.end_ns FROM epochs e LEFT JOIN open_spans o ON o.sid = e.sid AND o.span = e.span"
-               " WHERE e.sid = ?1 ORDER BY e.span",
-               out->session->sid, SPAN_EPOCH, SPAN_EVAL);
+  sqlite3_stmt *stmt = db_query(
+      cli->store,
+      "SELECT e.span, e.parent, CASE o.kind WHEN ?2 THEN 'epoch' WHEN ?3 THEN 'eval' ELSE e.kind END, coalesce(e.idx, o.idx),"
+      " e.start_ns, e.end_ns FROM epochs e LEFT JOIN open_spans o ON o.sid = e.sid AND o.span = e.span"
+      " WHERE e.sid = ?1 ORDER BY e.span",
+      out->session->sid, SPAN_EPOCH, SPAN_EVAL);
   while (db_step(stmt)) {
     if (out->epochs_count == cap) {
       cap = cap ? 2 * cap : 64;
