@@ -107,7 +107,7 @@ static int read_keywords(struct mark *m, PyObject *const *values, PyObject *kwna
 
 /* A name that is no str is taken as its str(). */
 static int mark_put(struct module_state *state, const struct mark *m, const char *attrs, size_t attrs_len) {
-  struct scope *scope = scope_get();
+  struct scope *scope = module_stack();
   if (!scope)
     return 0;
   struct scope_value value;

@@ -14,38 +14,41 @@ struct iter {
   PyObject *inner;
   int64_t next_index;
   enum span_kind kind;
-  uint32_t name; /* of session `session` */
-  struct span *span;
-  uint64_t id, session;
+  uint32_t name;
+  uint64_t name_session; /* in which `name` is the id */
+  struct module_span span;
 };
 
 static struct iter *iter_of(PyObject *self) {
   return module_body(self);
 }
 
+/* Asks nothing of Python. */
 static void span_close(struct iter *it) {
-  struct span *span = it->span;
-  it->span = NULL;
-  if (!span)
+  struct module_span span = it->span;
+  it->span.span = NULL;
+  if (!span.span)
     return;
-  struct scope *scope = scope_peek();
-  const struct session *session = session_get();
-  if (scope && session && session->prefix == it->session && scope_holds(scope, span, it->id))
-    loop_pop(scope, span, session_clock(), 0);
+  struct scope *scope = module_span_stack(&span);
+  if (scope)
+    loop_pop(scope, span.span, session_clock(), 0);
+  else if (span.here != module_here())
+    module_left(&span, session_clock(), 0, NULL);
 }
 
 static void span_open(struct iter *it) {
   int64_t index = it->next_index++;
-  struct scope *scope = scope_get();
+  struct scope *scope = module_stack();
   const struct session *session = session_get();
   if (!scope || !session)
     return;
-  if (it->session != session->prefix) {
+  if (it->name_session != session->prefix) {
     it->name = it->kind == SPAN_EPOCH ? segment_name("epoch", 5) : segment_name("batch", 5);
-    it->session = session->prefix;
+    it->name_session = session->prefix;
   }
-  it->span = scope_push(scope, it->kind, it->name, index, session_clock());
-  it->id = it->span ? it->span->id : 0;
+  struct span *span = scope_push(scope, it->kind, it->name, index, session_clock());
+  if (span)
+    it->span = (struct module_span){.span = span, .id = span->id, .session = session->prefix, .here = module_here()};
 }
 
 static PyObject *iter_next(PyObject *self) {

@@ -6,7 +6,8 @@
  * it knows the span's place and id, and the session it was opened in, since ids start anew in the child of a fork.
  *
  * A span borrows its attributes' text from its use, and points at the use (span.owner), until it is closed. A use whose object dies
- * before closes its span; one that dies on another thread cannot, and then its memory is never freed.
+ * before closes its span. Left on another thread than it was entered on, the span is closed later (module_left.c), and the memory of
+ * the use, which the span may still point at, is never freed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,13 +23,13 @@ struct use {
   PyObject *given;            /* attributes as passed: a dict that nobody else has, or NULL */
   PyObject *attrs;            /* the dict that `.attrs` gave out, or NULL */
   int64_t index;
-  struct span *span; /* NULL: none was opened, or it was closed by us */
-  uint64_t id, parent, session;
-  const void *here; /* where it was entered (module_here) */
-  char *json;       /* borrowed by the span */
-  PyObject *uses;   /* further uses, newest first; owns them */
-  PyObject *older;  /* next in that list */
+  struct module_span span; /* `here` is also set where none could be opened */
+  uint64_t parent;
+  char *json;      /* borrowed by the span */
+  PyObject *uses;  /* further uses, newest first; owns them */
+  PyObject *older; /* next in that list */
   bool used, inside;
+  bool lost;           /* left on another thread than the span's: its memory is never freed */
   _Atomic bool locked; /* protects uses, older, used, inside; held for a few instructions, taken in free-threaded builds only */
 };
 
@@ -73,7 +74,7 @@ static int encode(struct use *u, size_t *len) {
 /* 0 or -ECANCELED, then nothing is open. */
 static int use_open(PyObject *self) {
   struct use *u = use_of(self);
-  struct scope *scope = scope_get();
+  struct scope *scope = module_stack();
   if (!scope)
     return 0;
   size_t len = 0;
@@ -89,20 +90,11 @@ static int use_open(PyObject *self) {
   span->owner = self;
   span->attrs = len ? u->json : NULL;
   span->attrs_len = (uint32_t)len;
-  u->span = span;
-  u->id = span->id;
+  u->span.span = span;
+  u->span.id = span->id;
+  u->span.session = session_get()->prefix;
   u->parent = span->parent;
-  u->session = session_get()->prefix;
   return 0;
-}
-
-/* The stack in which the span is still open, or NULL. */
-static struct scope *use_stack(const struct use *u) {
-  struct scope *scope = scope_peek();
-  const struct session *session = session_get();
-  if (!scope || !u->span || !session || session->prefix != u->session || !scope_holds(scope, u->span, u->id))
-    return NULL;
-  return scope;
 }
 
 /* The script may have changed the attributes since they were encoded. */
@@ -112,9 +104,9 @@ static int use_refresh(struct use *u) {
   char *before = u->json;
   size_t len;
   int r = encode(u, &len);
-  if (use_stack(u)) { /* str() may have run anything */
-    u->span->attrs = len ? u->json : NULL;
-    u->span->attrs_len = (uint32_t)len;
+  if (module_span_stack(&u->span)) { /* str() may have run anything */
+    u->span.span->attrs = len ? u->json : NULL;
+    u->span.span->attrs_len = (uint32_t)len;
   }
   free(before);
   return r;
@@ -137,22 +129,26 @@ static int refresh_above(struct scope *scope, const struct span *span) {
 /* Asks nothing of Python. */
 static void use_end(struct use *u, struct scope *scope, uint64_t end_ns, uint32_t exception) {
   if (scope) {
-    u->parent = u->span->parent;
-    loop_pop(scope, u->span, end_ns, exception);
+    u->parent = u->span.span->parent;
+    loop_pop(scope, u->span.span, end_ns, exception);
+  } else if (u->span.span && u->span.here != module_here()) {
+    module_left(&u->span, end_ns, exception, u->json);
+    u->json = NULL;
+    u->lost = true;
   }
-  u->span = NULL;
+  u->span.span = NULL;
   free(u->json);
   u->json = NULL;
 }
 
 static int use_close(struct use *u, uint64_t end_ns, uint32_t exception) {
-  struct scope *scope = use_stack(u);
+  struct scope *scope = module_span_stack(&u->span);
   int r = 0;
-  if (scope && (u->attrs || scope_top(scope) != u->span)) {
-    r = refresh_above(scope, u->span);
+  if (scope && (u->attrs || scope_top(scope) != u->span.span)) {
+    r = refresh_above(scope, u->span.span);
     int own = use_refresh(u);
     r = own ? own : r;
-    scope = use_stack(u);
+    scope = module_span_stack(&u->span);
   }
   use_end(u, scope, end_ns, exception);
   return r;
@@ -181,15 +177,14 @@ static void use_dealloc(PyObject *self) {
     next = use_of(use)->older;
     py.Py_DecRef(use);
   }
-  bool lost = u->span && u->here != module_here();
-  if (!lost && (u->span || u->json))
-    use_end(u, use_stack(u), session_clock(), 0);
+  if (u->span.span || u->json)
+    use_end(u, module_span_stack(&u->span), session_clock(), 0);
   PyObject *attrs = u->attrs, *given = u->given;
   u->attrs = u->given = NULL;
   module_drop(attrs);
   module_drop(given);
   module_drop(u->name);
-  if (!lost)
+  if (!u->lost)
     module_free_object(self, false);
 }
 
@@ -200,7 +195,7 @@ static PyObject *use_begin(PyObject *self) {
   bool first = !u->used;
   if (first) {
     u->used = u->inside = true;
-    u->here = module_here();
+    u->span.here = module_here();
   }
   unlock(u);
   if (first) {
@@ -212,7 +207,7 @@ static PyObject *use_begin(PyObject *self) {
     return NULL;
   struct use *n = use_of(use);
   n->used = n->inside = true;
-  n->here = module_here();
+  n->span.here = module_here();
   py.Py_IncRef(use); /* the list's */
   lock(u);
   n->older = u->uses;
@@ -221,20 +216,29 @@ static PyObject *use_begin(PyObject *self) {
   return use;
 }
 
-/* The use that ends now, newest of this thread; NULL: none. Itself, or a new reference. */
-static PyObject *use_finish(PyObject *self) {
-  struct use *u = use_of(self);
-  const void *here = module_here();
-  PyObject *found = NULL;
-  lock(u);
+/* Takes out of the list the newest use of this thread, or of any. NULL: there is none. */
+static PyObject *take_use(struct use *u, const void *here) {
   for (PyObject **at = &u->uses; *at; at = &use_of(*at)->older)
-    if (use_of(*at)->here == here) {
-      found = *at;
+    if (!here || use_of(*at)->span.here == here) {
+      PyObject *found = *at;
       *at = use_of(found)->older;
       use_of(found)->older = NULL;
-      break;
+      return found;
     }
-  if (!found && u->inside && u->here == here)
+  return NULL;
+}
+
+/* The use that ends now: the newest of this thread, else of any, for a generator may wander between threads. NULL: none. Itself, or
+ * a new reference. */
+static PyObject *use_finish(PyObject *self) {
+  struct use *u = use_of(self);
+  lock(u);
+  PyObject *found = take_use(u, module_here());
+  if (!found && u->inside && u->span.here == module_here())
+    found = self;
+  if (!found)
+    found = take_use(u, NULL);
+  if (!found && u->inside)
     found = self;
   if (found)
     use_of(found)->inside = false;
@@ -263,6 +267,7 @@ static uint32_t exception_of(PyObject *const *args, Py_ssize_t nargs) {
 
 static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   uint64_t end_ns = session_clock();
+  module_left_check(); /* before anything looks at the spans above */
   PyObject *use = use_finish(self);
   if (!use)
     return module_none();
@@ -299,21 +304,21 @@ static PyObject *get_index(PyObject *self, void *unused) {
 
 /* 32 hex digits: the session's prefix and the number in it. */
 static PyObject *id_text(const struct use *u, uint64_t id) {
-  return id ? py.PyUnicode_FromFormat("%08x%08x%08x%08x", (unsigned)(u->session >> 32), (unsigned)u->session,
+  return id ? py.PyUnicode_FromFormat("%08x%08x%08x%08x", (unsigned)(u->span.session >> 32), (unsigned)u->span.session,
                                       (unsigned)(id >> 32), (unsigned)id)
             : module_none();
 }
 
 static PyObject *get_id(PyObject *self, void *unused) {
   (void)unused;
-  return id_text(use_of(self), use_of(self)->id);
+  return id_text(use_of(self), use_of(self)->span.id);
 }
 
 static PyObject *get_parent(PyObject *self, void *unused) {
   (void)unused;
   struct use *u = use_of(self);
-  if (use_stack(u))
-    u->parent = u->span->parent; /* may have been moved */
+  if (module_span_stack(&u->span))
+    u->parent = u->span.span->parent; /* may have been moved */
   return id_text(u, u->parent);
 }
 

@@ -96,6 +96,31 @@ static inline const void *module_here(void) {
   return &module_thread;
 }
 
+/* A span that an object of ours has opened, and how to find it again. */
+struct module_span {
+  struct span *span; /* NULL: none was opened, or it is closed */
+  uint64_t id, session;
+  const void *here; /* where it was opened */
+};
+/* The calling thread's stack, if the span is still open in it, else NULL. */
+struct scope *module_span_stack(const struct module_span *span);
+
+/* The span is left at end_ns, but lies on another thread's stack: to be closed when that thread comes by. Takes over `json`. */
+void module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json);
+void module_left_close(void); /* closes those of this thread; asks nothing of Python */
+extern _Atomic unsigned module_left_count;
+
+static inline void module_left_check(void) {
+  if (atomic_load_explicit(&module_left_count, memory_order_relaxed))
+    module_left_close();
+}
+
+/* The calling thread's stack, for opening spans and for marks. NULL: tracing is off. */
+static inline struct scope *module_stack(void) {
+  module_left_check();
+  return scope_get();
+}
+
 /* Makes one of the module's types from its slots. No type can be called to make objects. */
 PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots);
 /* Frees an object of such a type and lets go of the type. */

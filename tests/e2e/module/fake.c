@@ -260,6 +260,20 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
   } while (s != span);
 }
 
+void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
+  for (unsigned i = 0; i < scope->depth; i++)
+    if (scope->pool[i].parent == from && scope->pool[i].start_ns >= since_ns)
+      scope->pool[i].parent = parent;
+  say("move %" PRIu64 " %" PRIu64 "\n", from, parent);
+}
+
+void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) {
+  (void)end_ns;
+  (void)scope; /* its place is not used again: enough here */
+  say("below %" PRIu64 "\n", span->id);
+  span->id = 0;
+}
+
 void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
                 size_t len) {
   struct span *top = scope_top(scope);

@@ -227,10 +227,46 @@ class Scopes(Test):
         t = threading.Thread(target=box.clear)
         t.start(), t.join()
         gc.collect()
+        self.assertEqual([e[0] for e in events()], ["push"])
         with ci.scope("next"):
             pass
-        self.assertEqual([e[0] for e in events()], ["push", "push", "pop"])
-        fake.fake_session(0x77)
+        self.assertEqual([e[0] for e in events()], ["pop", "push", "pop"])
+
+    def test_left_on_another_thread(self):
+        def gen():
+            with ci.scope("wanders"):
+                yield 1
+
+        for first in (True, False):
+            g = gen()
+            next(g)
+            around = ci.scope("opened before") if first else None
+            if around:
+                around.__enter__()
+            t = threading.Thread(target=g.close)
+            t.start(), t.join()
+            if around is None:
+                ci.mark("m", 1)
+                self.assertEqual([e[0] for e in events()], ["push", "pop", "mark"])
+            else:
+                around.__exit__(None, None, None)
+                self.assertEqual([e[0] for e in events()], ["push", "push", "pop", "pop"])
+
+    def test_iterator_left_on_another_thread(self):
+        it = ci.batches(range(2))
+        next(it)
+        t = threading.Thread(target=it.close)
+        t.start(), t.join()
+        with ci.scope("after"):
+            got = Spans()
+        self.assertEqual(([e[0] for e in got.events], got["after"]["parent"]), (["push", "pop", "push"], ROOT))
+
+    def test_iterator_wanders(self):
+        it = ci.batches(range(100))
+        for _ in range(50):
+            threads = [threading.Thread(target=next, args=(it,)) for _ in range(2)]
+            [(t.start(), t.join()) for t in threads]
+        events()
 
     def test_fork_like(self):
         a = ci.scope("a")

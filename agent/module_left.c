@@ -1,0 +1,93 @@
+/* Spans that were left on another thread than the one that opened them: by a generator or iterator that wanders between threads, or
+ * an object that dies elsewhere. A stack belongs to its thread, so the span is noted here and closed, at the time when it was left, when
+ * its own thread comes by next (module_stack).
+ *
+ * What that thread opened since is not inside the span and becomes its parent's; what it had open in the span before is closed with
+ * it, as always. A small table without locks; when it is full the span stays open until the one around it is closed,
+ * and its text is never freed.
+ */
+#include <stdlib.h>
+
+#include "loop.h"
+#include "module_state.h"
+#include "session.h"
+
+enum { FREE, BUSY, READY };
+
+static struct left {
+  _Atomic int state;
+  struct module_span span;
+  uint64_t end_ns;
+  uint32_t exception;
+  char *json; /* what the span borrows; ours now */
+} table[32];
+
+_Atomic unsigned module_left_count;
+
+struct scope *module_span_stack(const struct module_span *s) {
+  struct scope *scope = scope_peek();
+  const struct session *session = session_get();
+  if (!scope || !s->span || !session || session->prefix != s->session || !scope_holds(scope, s->span, s->id))
+    return NULL;
+  return scope;
+}
+
+static bool claim(struct left *l, int from) {
+  return atomic_load_explicit(&l->state, memory_order_relaxed) == from &&
+         atomic_compare_exchange_strong(&l->state, &from, BUSY);
+}
+
+void module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json) {
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+    if (claim(&table[i], FREE)) {
+      table[i].json = json;
+      table[i].span = *span;
+      table[i].end_ns = end_ns;
+      table[i].exception = exception;
+      atomic_store(&table[i].state, READY);
+      atomic_fetch_add(&module_left_count, 1);
+      return;
+    }
+}
+
+/* The innermost span that was opened in `span`, or NULL. */
+static const struct span *next_above(struct scope *scope, const struct span *span) {
+  const struct span *above = scope_top(scope);
+  while (above != span && scope_below(scope, above) != span)
+    above = scope_below(scope, above);
+  return above == span ? NULL : above;
+}
+
+static void close_late(struct left *l) {
+  struct scope *scope = module_span_stack(&l->span);
+  struct span *span = l->span.span;
+  if (!scope)
+    return;
+  const struct span *above = next_above(scope, span);
+  if (!above) {
+    loop_pop(scope, span, l->end_ns, l->exception);
+  } else if (above->start_ns < l->end_ns) {
+    loop_pop(scope, span, session_clock(), l->exception);
+  } else {
+    scope_move(scope, span->id, l->end_ns, span->parent);
+    scope_close_below(scope, span, l->end_ns);
+  }
+}
+
+void module_left_close(void) {
+  const void *here = module_here();
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    struct left *l = &table[i];
+    if (!claim(l, READY))
+      continue;
+    if (l->span.here != here) {
+      atomic_store(&l->state, READY);
+      continue;
+    }
+    close_late(l);
+    char *json = l->json;
+    atomic_fetch_sub(&module_left_count, 1);
+    atomic_store(&l->state, FREE);
+    free(json);
+  }
+}
