@@ -27,6 +27,7 @@
 extern const char *Py_GetVersion(void) __attribute__((weak));
 
 static atomic_bool attached;
+static atomic_bool announced;                    /* the program has begun; its forked children inherit that it has */
 static atomic_bool inert;                        /* there is an interpreter, and it is not to be touched */
 static atomic_flag attaching = ATOMIC_FLAG_INIT; /* one thread does it; others go on without */
 
@@ -53,6 +54,8 @@ static void body_begins(PyObject *args) {
   if (!py.Py_IsInitialized() || !py_in_main())
     return;
   trigger_sweep();
+  if (!atomic_exchange(&announced, true))
+    session_announce();
   PyObject *code = py.PyTuple_Size(args) > 0 ? py.PyTuple_GetItem(args, 0) : NULL;
   if (!code || (void *)py_type(code) != py.PyCode_Type)
     return; /* somebody's own sys.audit("exec", ...) */

@@ -196,12 +196,25 @@ static int try_path(const char *path, uint64_t now_ns) {
   return 0;
 }
 
-static int reach_user(uint64_t now_ns) {
-  sun_path path = {0};
+static bool user_path(sun_path out) {
   const char *runtime = getenv("XDG_RUNTIME_DIR");
-  if (!runtime || runtime[0] != '/' || snprintf(path, sizeof(path), "%s/" LINK_USER_SOCKET, runtime) >= (int)sizeof(path))
-    return -ENOENT;
-  return try_path(path, now_ns);
+  memset(out, 0, sizeof(sun_path));
+  return runtime && runtime[0] == '/' &&
+         snprintf(out, sizeof(sun_path), "%s/" LINK_USER_SOCKET, runtime) < (int)sizeof(sun_path);
+}
+
+bool link_reachable(void) {
+  int saved = errno;
+  sun_path user;
+  bool there = session_env.socket[0] ? access(session_env.socket, F_OK) == 0
+                                     : (user_path(user) && access(user, F_OK) == 0) || access(LINK_SYSTEM_SOCKET, F_OK) == 0;
+  errno = saved;
+  return there && !session_env.offline;
+}
+
+static int reach_user(uint64_t now_ns) {
+  sun_path path;
+  return user_path(path) ? try_path(path, now_ns) : -ENOENT;
 }
 
 static int reach_system(uint64_t now_ns) {
@@ -252,7 +265,7 @@ static int reach(uint64_t now_ns) {
   int r = reach_user(now_ns);
   if (r < 0)
     r = reach_system(now_ns);
-  if (r < 0 && session_env.autostart && !state.launch_refused)
+  if (r < 0 && session_env.autostart && !state.launch_refused && session_rings()) /* for spans only */
     r = reach_private(now_ns);
   return r;
 }

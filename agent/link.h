@@ -8,6 +8,7 @@
 #define CIRRON_LINK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* CLOCK_MONOTONIC time from which link_tick has work to do; compared on the hot path. */
@@ -17,6 +18,9 @@ extern _Atomic uint64_t link_due_ns;
  * a new session or ring (link_due_ns = 0), else every 100 ms; after a failure with growing pauses, 5 s at most. One thread at a
  * time does it, others return. Keeps errno. */
 void link_tick(uint64_t now_ns);
+
+/* Is there a socket where a collector would listen? A look at the file system, no connection; a private one does not count. */
+bool link_reachable(void);
 
 /* Goodbye, after the last record. If no collector was reached yet, or a private one is just starting, tries for at most
  * `patience_ns` (the only wait there is: at the end of the program). */

@@ -79,6 +79,15 @@ static uint64_t random_prefix(void) {
   return prefix;
 }
 
+/* Spawned workers often set RANK for themselves before they train: what counts is the environment at their first span. */
+static void publish_ranks(void) {
+  struct ring_segment *segment = segment_get();
+  struct env_ranks ranks = env_ranks();
+  __atomic_store_n(&segment->rank, ranks.rank, __ATOMIC_RELAXED);
+  __atomic_store_n(&segment->local_rank, ranks.local_rank, __ATOMIC_RELAXED);
+  __atomic_store_n(&segment->world_size, ranks.world_size, __ATOMIC_RELAXED);
+}
+
 static bool make(void) {
   struct session fresh = {.prefix = random_prefix(), .start_ns = loaded_ns};
   anchor(&fresh);
@@ -86,6 +95,7 @@ static bool make(void) {
     return false;
   fresh.root_name = segment_name("cirron.session", strlen("cirron.session"));
   session = fresh;
+  publish_ranks();
   atomic_store(&next_id, SPAN_ROOT + 1);
   atomic_store(&link_due_ns, 0);
   return true;
@@ -114,6 +124,11 @@ const struct session *session_get(void) {
   return now == OPEN || now == CLOSING ? &session : NULL;
 }
 
+void session_announce(void) {
+  if (session_env.enabled && link_reachable() && session_ensure())
+    link_tick(session_clock());
+}
+
 static struct ring *ring_free(void) {
   for (struct ring *r = atomic_load(&first_ring); r; r = r->next)
     if (!r->in_use)
@@ -127,6 +142,7 @@ static struct ring *ring_make(void) {
   struct ring *r = &rings[ring_count];
   if (ring_open(session.prefix, ring_count + 1, session_env.ring_cells, r) != 0)
     return NULL;
+  publish_ranks();
   ring_count++;
   r->next = atomic_load(&first_ring);
   atomic_store_explicit(&first_ring, r, memory_order_release);

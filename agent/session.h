@@ -1,6 +1,8 @@
-/* The session of this process: made at the first span, closed at the end, made anew in the child of a fork.
+/* The session of this process: made when Python starts to run the program, or at the first span where no collector is there yet;
+ * closed at the end, made anew in the child of a fork at its first span.
  *
- * A process that never has a span has no session: no memory, file, socket or descriptor.
+ * A program without Python has no session, and one without a collector has none before its first span: no memory, file, socket
+ * or descriptor.
  */
 #ifndef CIRRON_SESSION_H
 #define CIRRON_SESSION_H
@@ -22,6 +24,9 @@ extern struct env session_env; /* the settings; read once an interpreter is atta
 
 /* Once, when an interpreter is attached: the session's root will begin here. */
 void session_init(void);
+
+/* The program begins: if a collector is there, it hears of this process even if that never has a span. */
+void session_announce(void);
 
 /* Makes the session if there is none. False: off (disabled, after close, or it could not be made). */
 bool session_ensure(void);

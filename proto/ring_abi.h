@@ -169,6 +169,8 @@ struct ring_segment {
   uint32_t bytes; /* of the whole segment: SEGMENT_BYTES */
   uint64_t session;
   uint32_t names_used; /* bytes of the names area in use; atomic, release after the entry is whole */
+  /* The rank as the script has it by now (launchers of threads and spawned processes set it late); -1: not set. Atomics. */
+  int32_t rank, local_rank, world_size;
   uint32_t pad0;
   /* counters: relaxed atomics */
   uint64_t dropped_depth;  /* scopes beyond the deepest level */
@@ -176,7 +178,7 @@ struct ring_segment {
   uint64_t dropped_names;  /* no room for the text; the records show no name */
   uint64_t dropped_rings;  /* spans and marks of threads for which no ring could be made */
   uint64_t overhead_ns;    /* what the agent measured of its own cost */
-  uint64_t pad1[4];
+  uint64_t pad1[3];
 };
 
 static_assert(sizeof(struct ring_span) == RING_CELL, "ring_span is one cell");

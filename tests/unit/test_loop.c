@@ -29,6 +29,9 @@ void link_goodbye(uint64_t patience_ns) {
 }
 void link_forget(void) {
 }
+bool link_reachable(void) {
+  return false;
+}
 
 /* --- the script's side --------------------------------------------------------------------------------------------------- */
 
