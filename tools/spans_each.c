@@ -152,7 +152,8 @@ static int search(struct spans *spans, sqlite3_stmt *blocks, struct slowest *s) 
 
 static int give(struct spans *spans, struct slowest *s, each_fn *each, void *arg) {
   int rc = 0;
-  qsort(s->heap, s->n, sizeof *s->heap, by_rank);
+  if (s->n)
+    qsort(s->heap, s->n, sizeof *s->heap, by_rank);
   for (size_t i = 0; !rc && i < s->n; i++) {
     rc = spans->session.sid == s->heap[i].sid ? 1 : spans_session_load(spans, s->heap[i].sid);
     if (rc == 1)

@@ -373,6 +373,8 @@ static void test_slowest(void **state) {
   assert_true(end - got == 3 && got[0] / 10000 % 100 == 2);
   end = got;
   assert_int_equal(spans_slowest(f->db, &filter, 0, keep_durations, &end), 0);
+  filter = (struct spans_filter){.sid = 99};
+  assert_int_equal(spans_slowest(f->db, &filter, 5, keep_durations, &end), 0);
   assert_ptr_equal(end, got);
 }
 
