@@ -57,7 +57,7 @@ print("random", torch.rand(1).item())
     for forward in st.of("forward"):
         t.equal(forward["attrs"].get("mode"), "train", "mode of a forward")
         t.equal(forward["attrs"].get("module"), "Sequential", "module of a forward")
-    t.equal({s["rank"] for s in st.all}, {None}, "rank without RANK")
+    t.equal({s["rank"] for s in st.all}, {0}, "rank without RANK")
     t.equal({s["thread_id"] for s in st.spans}, {st.spans[0]["pid"]} if st.spans else None, "thread of the spans")
     t.check(all(e["cpu_ns"] is not None and 0 < e["cpu_ns"] for e in epochs), "epochs without CPU time")
     t.equal([s["state"] for s in st.sessions], ["finished"], "state of the session")
