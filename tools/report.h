@@ -64,6 +64,12 @@ struct report_loss {
   int64_t count;
 };
 
+struct report_error { /* spans of one name that an exception left */
+  char *name;
+  size_t name_len;
+  int64_t count;
+};
+
 struct report_rank { /* of a job of several */
   const struct pick_session *session;
   int64_t steps, step_ns, data_ns;
@@ -99,6 +105,9 @@ struct report {
   struct report_loss *losses;
   size_t losses_count;
   int64_t lost;
+
+  struct report_error *errors; /* most first */
+  size_t errors_count;
 
   struct report_rank *ranks;
   size_t ranks_count;

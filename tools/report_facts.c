@@ -309,6 +309,19 @@ static void gather_scopes(const struct cli *cli, struct report *out) {
   }
 }
 
+static void gather_errors(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT n.text, sum(r.errors) AS errors FROM rollups r LEFT JOIN names n ON n.name = r.name"
+                                " WHERE r.sid = ? AND r.errors > 0 GROUP BY r.name ORDER BY errors DESC, n.text",
+                                out->session->sid);
+  while (db_step(stmt)) {
+    out->errors = buf_realloc(out->errors, (out->errors_count + 1) * sizeof *out->errors);
+    struct report_error *error = &out->errors[out->errors_count++];
+    error->name = copy(stmt, 0, &error->name_len);
+    error->count = sqlite3_column_int64(stmt, 1);
+  }
+}
+
 static void add_open(struct report *out, sqlite3_stmt *stmt) {
   struct report_open o = {.kind = sqlite3_column_int(stmt, 2),
                           .index = number(stmt, 3, REPORT_NO_INDEX),
@@ -390,6 +403,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
     gather_batches(cli, out);
   gather_outside(out);
   gather_scopes(cli, out);
+  gather_errors(cli, out);
   gather_open(cli, out);
   gather_losses(out);
   gather_ranks(cli, out);
@@ -410,6 +424,9 @@ void report_fini(struct report *report) {
   }
   for (size_t i = 0; i < report->losses_count; i++)
     free(report->losses[i].reason);
+  for (size_t i = 0; i < report->errors_count; i++)
+    free(report->errors[i].name);
+  free(report->errors);
   free(report->values);
   free(report->scopes);
   free(report->open);

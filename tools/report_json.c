@@ -211,6 +211,17 @@ static json_t *open_array(const struct report *r) {
   return list;
 }
 
+static json_t *errors_array(const struct report *r) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < r->errors_count; i++) {
+    json_t *o = json_object();
+    set(o, "name", text_or_null(r->errors[i].name, r->errors[i].name_len));
+    set(o, "count", json_integer(r->errors[i].count));
+    json_array_append_new(list, o);
+  }
+  return list;
+}
+
 static json_t *ranks_array(const struct report *r) {
   json_t *list = json_array();
   for (size_t i = 0; i < r->ranks_count; i++) {
@@ -251,6 +262,7 @@ json_t *report_json(const struct report *r) {
   set(o, "run", run_object(r));
   set(o, "scopes", scopes_array(r));
   set(o, "marks", marks_array(r));
+  set(o, "errors", errors_array(r));
   set(o, "ranks", ranks_array(r));
   set(o, "snapshots", json_integer(r->snapshots));
   for (size_t i = 0; i < r->sessions_count; i++)

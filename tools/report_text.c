@@ -12,6 +12,7 @@
 #define EPOCHS_SHOWN 12
 #define VALUES_SHOWN 12
 #define SESSIONS_SHOWN 3
+#define ERRORS_SHOWN 4
 
 static void heading(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -119,6 +120,37 @@ static void print_bad(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
+static void print_errors(const struct cli *cli, const struct report *r) {
+  struct buf line = {0};
+  char text[UNITS_MAX];
+  int64_t sum = 0;
+  if (!r->errors_count)
+    return;
+  for (size_t i = 0; i < r->errors_count; i++)
+    sum += r->errors[i].count;
+  buf_printf(&line, "%s left by an exception: ", units_of(sum, "span", "spans", text));
+  for (size_t i = 0; i < r->errors_count && i < ERRORS_SHOWN; i++) {
+    buf_puts(&line, i ? ", " : "");
+    text_show_cut(&line, r->errors[i].name, r->errors[i].name_len, cli->style.utf8, 40);
+    buf_printf(&line, " %s", units_count(r->errors[i].count, text));
+  }
+  buf_puts(&line, r->errors_count > ERRORS_SHOWN ? ", ..." : "");
+  fact(cli, "Errors", line.data, RED);
+  buf_fini(&line);
+}
+
+/* What the agent measured of its own cost in the process. */
+static void print_overhead(const struct cli *cli, const struct report *r) {
+  struct buf line = {0};
+  char text[UNITS_MAX];
+  if (r->session->overhead_ns <= 0)
+    return;
+  buf_printf(&line, "%s of the process's time went into tracing", units_duration(r->session->overhead_ns, text));
+  buf_printf(&line, " (%s)", units_share(r->session->overhead_ns, r->duration_ns, text));
+  fact(cli, "Overhead", line.data, 0);
+  buf_fini(&line);
+}
+
 static void print_answers(const struct cli *cli, const struct report *r) {
   struct buf line = {0}, hint = {0};
   bool running = strcmp(r->session->state, "running") == 0;
@@ -137,6 +169,8 @@ static void print_answers(const struct cli *cli, const struct report *r) {
   if (hint.len)
     fact(cli, "", hint.data, 0);
   print_bad(cli, r);
+  print_errors(cli, r);
+  print_overhead(cli, r);
   buf_fini(&line);
   buf_fini(&hint);
 }

@@ -70,6 +70,8 @@ void report_say_ending(const struct report *report, bool utf8, struct buf *out) 
   if (strcmp(s->state, SESSION_RUNNING) == 0) {
     buf_puts(out, "not yet: it is still running");
     say_where(report, ", now in ", utf8, out);
+    if (report->open_count) /* what tells a slow step from one that hangs */
+      buf_printf(out, ", for %s", units_duration(report->now_ns - report->open[report->open_count - 1].start_ns, text));
     return;
   }
   if (s->exit_signal > 0)
