@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,11 +303,30 @@ static void test_hostile_columns(void **state) {
   block_fini(&block);
 }
 
+/* A value of 64 bits in each column in turn: columns of narrower fields must refuse it. */
+static void test_too_wide(void **state) {
+  (void)state;
+  static const bool narrow[14] = {[2] = true, [3] = true, [4] = true, [10] = true, [11] = true, [12] = true, [13] = true};
+  struct block block = {0};
+  for (int wide = -1; wide < 14; wide++) {
+    uint8_t raw[14 * 13], *p = raw;
+    for (int column = 0; column < 14; column++) {
+      uint8_t *end = varint_put(p + 3, column == wide ? 1ull << 40 : 0);
+      p[0] = 0; /* the same value in all rows */
+      p[1] = (uint8_t)(end - p - 3);
+      p[2] = 0;
+      p = end;
+    }
+    assert_int_equal(decode_raw(raw, (size_t)(p - raw), 3, &block), wide >= 0 && narrow[wide] ? -EBADMSG : 0);
+  }
+  block_fini(&block);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_varint),          cmocka_unit_test(test_round_trips),        cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_long_attributes), cmocka_unit_test(test_refuses_bad_counts), cmocka_unit_test(test_columns),
-      cmocka_unit_test(test_hostile),         cmocka_unit_test(test_hostile_columns),
+      cmocka_unit_test(test_hostile),         cmocka_unit_test(test_hostile_columns),    cmocka_unit_test(test_too_wide),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

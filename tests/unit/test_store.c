@@ -424,6 +424,13 @@ static void test_blocks(void **state) {
   assert_true(found == block && out.count == 20 && out.rows[19].id == 24);
   assert_int_equal(store_block_put(f->store, 1, rows, BLOCK_MAX, true, &block), 0);
   assert_int_equal(store_block_unsealed(f->store, 1, &out, &found), -ENOENT);
+  int64_t sealed = block;
+  assert_int_equal(store_block_put(f->store, 3, rows, 1, true, &block), 0); /* another session's: not written over */
+  assert_int_not_equal(block, sealed);
+  block = sealed;
+  assert_int_equal(store_block_put(f->store, 1, rows, 1, false, &block), 0); /* sealed: not written over */
+  assert_int_not_equal(block, sealed);
+  assert_int_equal(store_block_delete(f->store, block), 0);
   for (size_t i = 0; i < BLOCK_MAX; i++)
     rows[i].name = UINT32_MAX - (uint32_t)i; /* as many names as there can be */
   rows[7].name = 0;
@@ -440,7 +447,7 @@ static void test_blocks(void **state) {
       "-9223372036854775808|9223372036854775807|9223372036854775807|4096|0|4294963200|4294967295\n");
   assert_int_equal(store_block_delete(f->store, second), 0);
   assert_int_equal(store_commit(f->store), 0);
-  ASK("SELECT (SELECT count(*) FROM blocks), (SELECT count(*) FROM block_meta)", "1|1\n");
+  ASK("SELECT (SELECT count(*) FROM blocks), (SELECT count(*) FROM block_meta)", "2|2\n");
   block_fini(&out);
 }
 
