@@ -53,15 +53,19 @@ void buf_putc(struct buf *buf, char c) {
 
 void buf_printf(struct buf *buf, const char *format, ...) {
   va_list args;
-  va_start(args, format);
-  int need = vsnprintf(NULL, 0, format, args);
-  va_end(args);
-  if (need < 0)
-    return;
-  reserve(buf, (size_t)need + 1);
-  va_start(args, format);
-  vsnprintf(buf->data + buf->len, (size_t)need + 1, format, args);
-  va_end(args);
+  int need;
+  for (size_t room = 64;; room = (size_t)need + 1) { /* most are short: formatted once */
+    reserve(buf, room);
+    va_start(args, format);
+    need = vsnprintf(buf->data + buf->len, buf->cap - buf->len, format, args);
+    va_end(args);
+    if (need < 0) {
+      buf->data[buf->len] = 0;
+      return;
+    }
+    if ((size_t)need < buf->cap - buf->len)
+      break;
+  }
   buf->len += (size_t)need;
 }
 

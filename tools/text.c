@@ -101,7 +101,11 @@ void text_json(struct buf *out, const char *text, size_t len) {
   size_t plain = 0; /* begin of what can be copied as it is */
   buf_putc(out, '"');
   for (size_t i = 0, n; i < len; i += n) {
+    unsigned char ascii = (unsigned char)text[i];
     uint32_t c = 0;
+    n = 1;
+    if (ascii >= 0x20 && ascii < 0x7f && ascii != '"' && ascii != '\\')
+      continue;
     size_t got = text_decode(text + i, len - i, &c);
     n = got ? got : 1;
     if (got && c >= 0x20 && c != '"' && c != '\\' && !(c >= 0x7f && is_unsafe(c)))
