@@ -240,8 +240,8 @@ static int set_count(PyObject *dict, const char *key, uint64_t value) {
   return set(dict, key, py.PyLong_FromLongLong((long long)value));
 }
 
-static PyObject *text_or_none(const char *text) {
-  return text ? py.PyUnicode_FromStringAndSize(text, (Py_ssize_t)strlen(text)) : module_none();
+static PyObject *text_or_none(const char *text) { /* from the environment: any bytes */
+  return text ? py.PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : module_none();
 }
 
 struct drops {
@@ -265,21 +265,20 @@ static struct drops count_drops(void) {
   return d;
 }
 
-/* Rank and run, where known. */
+static int set_known(PyObject *dict, const char *key, int value) {
+  return value < 0 ? 0 : set(dict, key, py.PyLong_FromLongLong(value));
+}
+
+/* Rank and run, where known. NULL with an error. */
 static PyObject *platform_context(void) {
   struct env_ranks ranks = env_ranks();
-  PyObject *dict = py.PyDict_New();
   const char *run = env_run_id();
-  int bad = !dict;
-  if (!bad && ranks.rank >= 0)
-    bad |= set(dict, "rank", py.PyLong_FromLongLong(ranks.rank));
-  if (!bad && ranks.local_rank >= 0)
-    bad |= set(dict, "local_rank", py.PyLong_FromLongLong(ranks.local_rank));
-  if (!bad && ranks.world_size >= 0)
-    bad |= set(dict, "world_size", py.PyLong_FromLongLong(ranks.world_size));
-  if (!bad && run[0])
-    bad |= set(dict, "run_id", py.PyUnicode_FromStringAndSize(run, (Py_ssize_t)strlen(run)));
-  return dict;
+  PyObject *dict = py.PyDict_New();
+  if (dict && (set_known(dict, "rank", ranks.rank) | set_known(dict, "local_rank", ranks.local_rank) |
+               set_known(dict, "world_size", ranks.world_size) | (run[0] ? set(dict, "run_id", text_or_none(run)) : 0)) == 0)
+    return dict;
+  module_drop(dict);
+  return NULL;
 }
 
 static int set_drops(PyObject *dict) {

@@ -111,6 +111,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyErr_Format, (PyObject *, const char *, ...))                                                                 \
   X(int, PyArg_ParseTupleAndKeywords, (PyObject *, PyObject *, const char *, char **, ...))                                    \
   X(PyObject *, PyUnicode_FromStringAndSize, (const char *, Py_ssize_t))                                                       \
+  X(PyObject *, PyUnicode_DecodeUTF8, (const char *, Py_ssize_t, const char *))                                                \
   X(PyObject *, PyUnicode_FromFormat, (const char *, ...))                                                                     \
   X(PyObject *, PyUnicode_AsEncodedString, (PyObject *, const char *, const char *))                                           \
   X(int, PyUnicode_CompareWithASCIIString, (PyObject *, const char *))                                                         \

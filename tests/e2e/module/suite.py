@@ -156,6 +156,9 @@ def no_collector(case, python):
     r = case.run([python, case.script(SCRIPT)], env={"CIRRON_AUTOSTART": 0})
     case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
     case.check(json.loads(r.out)["health"]["transport"] is None, "no transport")
+    odd = {"CIRRON_AUTOSTART": 0, "CIRRON_RUN_ID": "\udcff", "RANK": 2}
+    r = case.run([python, case.script("import cirron as ci; print(ascii(ci.health()['platform_context']))")], env=odd)
+    case.equal((r.rc, r.out, r.err), (0, "{'rank': 2, 'run_id': '\\ufffd'}\n", ""), "a run id that is no UTF-8")
 
 
 @test_each(PYTHONS, python_label)
