@@ -140,7 +140,10 @@ bool report_say_waiting(const struct report *report, struct buf *verdict, struct
   int64_t first = report->first_data_ns ? report->first_data_ns : report->first.phase_ns[REPORT_DATA];
   if (percent < SLOWS_PERCENT)
     return true;
-  if (first >= waited - waited / 4 && epochs > 1)
+  if (report->slowest.phase_ns[REPORT_DATA] >= waited / 2 && report->slowest.index != REPORT_NO_INDEX)
+    buf_printf(hint, "%s of it is in step %lld alone: what did that batch need?",
+               units_share(report->slowest.phase_ns[REPORT_DATA], waited, text), (long long)report->slowest.index);
+  else if (first >= waited - waited / 4 && epochs > 1)
     buf_printf(
         hint,
         "%s of it is in the first step of each epoch, when a loader starts its workers: persistent_workers=True keeps them",
