@@ -54,7 +54,7 @@ if build build all unit; then
   suite unit 300 tests/run_unit.sh build/unit
   for script in tests/e2e/*/run.sh; do
     name=$(basename "$(dirname "$script")")
-    suite "e2e-$name" 900 env BUILD="$PWD/build" "$script"
+    suite "e2e-$name" 1500 env BUILD="$PWD/build" "$script"
   done
 fi
 # The same once more with ASan and UBSan: the units, and the programs that face strangers. The agent stays the plain one there,
