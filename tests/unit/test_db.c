@@ -1,4 +1,4 @@
-// links: tools/db.c tools/say.c tools/text.c tools/buf.c tools/vtab_spans.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c proto/histogram.c
+// links: tools/db.c tools/say.c tools/text.c tools/buf.c tools/vtab_args.c tools/vtab_spans.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c proto/histogram.c
 /* Finding and opening a store: every refusal is one line that names the file. */
 #include <stdarg.h>
 #include <stddef.h>
