@@ -62,8 +62,8 @@ fi
 if build build-san SAN=1 all unit; then
   suite unit-san 600 env UBSAN_OPTIONS=print_stacktrace=1 tests/run_unit.sh build/san/unit
   mkdir -p build/san/host
-  ln -sf ../collectord ../cirron-query build/san/host/
-  ln -sf ../../libcirron_agent.so build/san/host/
+  ln -sfn ../collectord ../cirron-query ../obj ../proto ../gen build/san/host/
+  ln -sfn ../../libcirron_agent.so build/san/host/
   for name in collectord query; do
     [ -x "tests/e2e/$name/run.sh" ] && suite "e2e-$name-san" 900 env BUILD="$PWD/build/san/host" "tests/e2e/$name/run.sh"
   done
