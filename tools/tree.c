@@ -63,6 +63,14 @@ static int compare_order(const void *a, const void *b, void *arg) {
   return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* A span with an error somewhere in it is as worth a line as that one. Stops at what is marked, so loops of parents end it. */
+static void mark_errors(struct tree *tree) {
+  for (size_t i = 0; i < tree->count; i++)
+    for (uint32_t at = tree->nodes[i].flags & SPAN_ERROR ? (uint32_t)i : TREE_NONE; at != TREE_NONE && !tree->nodes[at].error;
+         at = tree->nodes[at].up)
+      tree->nodes[at].error = true;
+}
+
 int tree_load(sqlite3 *db, int64_t sid, struct tree *out) {
   struct spans_filter filter = {.sid = sid};
   *out = (struct tree){0};
@@ -77,6 +85,7 @@ int tree_load(sqlite3 *db, int64_t sid, struct tree *out) {
       out->nodes[i].up = TREE_NONE;
     out->order[i] = (uint32_t)i;
   }
+  mark_errors(out);
   qsort_r(out->order, out->count, sizeof *out->order, compare_order, out->nodes);
   for (size_t i = 0; i < out->count; i++) {
     uint32_t up = out->nodes[out->order[i]].up;
@@ -125,7 +134,7 @@ static struct tree_group *new_group(struct tree *tree, struct tree_node *where) 
 static void add_to_group(struct tree_group *group, const struct tree_node *node) {
   int64_t ns = tree_duration(node, 0);
   group->count++;
-  group->errors += (node->flags & SPAN_ERROR) != 0;
+  group->errors += node->error;
   group->total_ns += ns;
   group->min_ns = ns < group->min_ns ? ns : group->min_ns;
   group->max_ns = ns > group->max_ns ? ns : group->max_ns;
@@ -145,7 +154,7 @@ static void collapse_alike(struct tree *tree, const uint32_t *alike, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct tree_node *node = &nodes[alike[i]];
     bool kept = alike[i] == first || node->slowest || (node->end_ns == SPANS_NO_END && open++ < OPEN_SHOWN) ||
-                ((node->flags & SPAN_ERROR) && errors++ < ERRORS_SHOWN);
+                (node->error && errors++ < ERRORS_SHOWN);
     node->hidden = !kept;
     hidden += !kept;
     if (!kept && (told == TREE_NONE || node->start_ns < nodes[told].start_ns))

@@ -24,6 +24,7 @@ struct tree_node {
   uint32_t first, count; /* children: tree->order[first .. first + count) */
   uint32_t summary;      /* hidden, and the place where tree->groups[summary] is told; or TREE_NONE */
   uint8_t kind, flags;
+  bool error; /* it, or something in it, was left by an exception */
   bool hidden, slowest;
 };
 

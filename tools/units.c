@@ -100,8 +100,8 @@ const char *units_exact(double value, char out[UNITS_MAX]) {
 }
 
 const char *units_rate(double per_second, char out[UNITS_MAX]) {
-  if (per_second >= 9.95)
-    snprintf(out, UNITS_MAX, "%.0f", per_second);
+  if (per_second >= 9.95 && per_second < 1e15)
+    units_count((int64_t)(per_second + 0.5), out);
   else
     snprintf(out, UNITS_MAX, "%.*f", per_second < 0.995 ? 2 : 1, per_second);
   return out;

@@ -150,6 +150,23 @@ static void many_names_become_one_line_too(void **state) {
   end();
 }
 
+static void an_error_is_seen_from_above(void **state) {
+  (void)state;
+  begin();
+  put(1, 0, "root", 0, 10000, 0);
+  for (uint64_t i = 0; i < 10; i++) {
+    put(10 + 2 * i, 1, "step", (int64_t)(100 * i), 50, 0);
+    put(11 + 2 * i, 10 + 2 * i, "forward", (int64_t)(100 * i), 50, i == 6 ? SPAN_ERROR : 0);
+  }
+  load();
+  tree_collapse(&tree);
+  for (size_t i = 0; i < tree.count; i++)
+    if (tree.nodes[i].id == 22 || tree.nodes[i].id == 10)
+      assert_false(tree.nodes[i].hidden);
+  assert_int_equal(tree.groups[0].count, 8);
+  end();
+}
+
 static void unsound_parents(void **state) {
   (void)state;
   begin();
@@ -204,6 +221,7 @@ int main(void) {
                                      cmocka_unit_test(many_become_one_line),
                                      cmocka_unit_test(many_names_become_one_line_too),
                                      cmocka_unit_test(unsound_parents),
+                                     cmocka_unit_test(an_error_is_seen_from_above),
                                      cmocka_unit_test(a_deep_chain),
                                      cmocka_unit_test(nothing)};
   return cmocka_run_group_tests(tests, enter, leave);

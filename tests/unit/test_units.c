@@ -90,6 +90,7 @@ static void rates_signals_times(void **state) {
   assert_string_equal(units_rate(0.256, text), "0.26");
   assert_string_equal(units_rate(5.23, text), "5.2");
   assert_string_equal(units_rate(123.4, text), "123");
+  assert_string_equal(units_rate(12345.6, text), "12,346");
   assert_string_equal(units_signal(SIGKILL, text), "SIGKILL");
   assert_string_equal(units_signal(SIGTERM, text), "SIGTERM");
   assert_string_equal(units_signal(4000, text), "signal 4000");
