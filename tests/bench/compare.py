@@ -5,6 +5,7 @@ each run, pairwise. The row "without, again" is no difference at all, so it show
 """
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -19,11 +20,11 @@ STEADY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(
           "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def environment(agent, socket):
+def environment(agent, where):
     env = {k: v for k, v in os.environ.items() if not k.startswith("CIRRON_") and k != "LD_PRELOAD"}
     env.update(STEADY)
     if agent:
-        env.update(LD_PRELOAD=AGENT, CIRRON_SOCKET=str(socket))
+        env.update(LD_PRELOAD=AGENT, CIRRON_SOCKET=str(where))
     return env
 
 
@@ -33,10 +34,14 @@ class Collector:
         self.socket = pathlib.Path(self.folder.name) / "c.sock"
         self.process = subprocess.Popen([BUILD / "collectord", "--foreground", "--socket", self.socket,
                                          "--db", pathlib.Path(self.folder.name) / "t.db"], stderr=subprocess.DEVNULL)
-        while not self.socket.exists():
+        while not self.listens():
             assert self.process.poll() is None, "collectord did not start"
             time.sleep(0.01)
         return self
+
+    def listens(self):
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(str(self.socket)) == 0
 
     def __exit__(self, *_):
         self.process.terminate()
