@@ -9,8 +9,8 @@
 #include "log.h"
 
 #define MS 1000000ull
-#define QUIET_NS (20 * MS)
-#define BUSY_NS (2 * MS)
+#define QUIET_NS (5 * MS)
+#define BUSY_NS (1 * MS)
 #define AWAIT_NS (1000 * MS) /* only sessions without memory: a look now and then */
 #define COMMIT_NS (250 * MS)
 #define RETRY_NS (1000 * MS)

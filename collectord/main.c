@@ -143,8 +143,9 @@ static int set_up(struct collector *c) {
 
 static int wind_up(struct collector *c) {
   listener_notify("STOPPING=1");
+  for (int i = 0; i < 2; i++) /* who has come already, and what has been said already */
+    (void)event_base_loop(c->base, EVLOOP_NONBLOCK);
   listener_close(&c->listener);
-  (void)event_base_loop(c->base, EVLOOP_NONBLOCK); /* what has been said already */
   roster_check_ended(&c->roster);
   int err = drain_all(&c->drain);
   if (err)

@@ -13,6 +13,10 @@
 #define ORPHAN_WAIT_NS 60000000000ull
 /* How often a process without a connection is looked at: has it become another program? */
 #define AWAY_LOOK_NS 1000000000ull
+/* And once more so soon when it looks as if: a process that is just ending may let go of its memory a moment before. */
+#define SECOND_LOOK_NS 100000000ull
+/* A process that ended without a connection may have made one last, which waits to be accepted. */
+#define LAST_WORDS_NS 500000000ull
 /* A session begins after its process. Clocks and ticks are not that exact. */
 #define START_SLACK_NS 2000000000ll
 
@@ -46,8 +50,14 @@ static struct session *by_pidfd(struct roster *roster, int pidfd) {
 static void process_has_ended(evutil_socket_t pidfd, short what, void *arg) {
   (void)what;
   struct session *s = by_pidfd(arg, (int)pidfd);
-  if (s)
+  if (!s)
+    return;
+  if (s->connection) {
     end_process(arg, s);
+    return;
+  }
+  unwatch(s);
+  s->deadline_ns = clock_monotonic_ns() + LAST_WORDS_NS;
 }
 
 static void watch(struct roster *roster, struct session *s) {
@@ -79,12 +89,10 @@ static int found_running(const struct running_session *left, void *arg) {
   if (lives) {
     int fd = process_open(s->pid);
     s->pidfd = fd >= 0 ? fd : -1;
-    s->deadline_ns = clock_monotonic_ns() + ORPHAN_WAIT_NS;
     watch(roster, s);
   }
+  s->deadline_ns = clock_monotonic_ns() + (lives ? ORPHAN_WAIT_NS : LAST_WORDS_NS);
   add(roster, s);
-  if (!lives)
-    end(roster, s, false);
   return 0;
 }
 
@@ -132,6 +140,9 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
     if (known->phase == SESSION_ENDED || !session_same(known, hello, peer))
       return -EALREADY;
     known->phase = SESSION_LIVE;
+    known->seems_other = false;
+    if (!known->watch)
+      watch(roster, known);
     *out = known;
     return 0;
   }
@@ -141,14 +152,18 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
   return make(roster, hello, peer, socket, segment_fd, out);
 }
 
-/* Is the process still the program that talked to us? */
+/* Is the process still the program that talked to us? After a goodbye its memory may go before it does. */
 static void look_at_process(struct roster *roster, struct session *s) {
   if (s->pidfd < 0) { /* nobody will tell us about its end */
     end(roster, s, false);
     return;
   }
-  if (process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT && !process_ended(s->pidfd))
+  bool other = !s->goodbye && process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT && !process_ended(s->pidfd);
+  if (other && s->seems_other)
     end(roster, s, true);
+  else if (other)
+    s->deadline_ns = clock_monotonic_ns() + SECOND_LOOK_NS;
+  s->seems_other = other;
 }
 
 void roster_connection_lost(struct roster *roster, struct session *session) {
@@ -164,10 +179,11 @@ void roster_check(struct roster *roster, uint64_t now_ns) {
   for (struct session *s = roster->first; s; s = s->next) {
     if (now_ns < s->deadline_ns)
       continue;
-    if (s->phase == SESSION_AWAY) {
+    bool ended = s->pidfd >= 0 && process_ended(s->pidfd);
+    if (s->phase == SESSION_AWAY && !ended) {
       s->deadline_ns = now_ns + AWAY_LOOK_NS;
       look_at_process(roster, s);
-    } else if (s->phase == SESSION_ORPHAN) {
+    } else if (s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN) {
       end(roster, s, false);
     }
   }

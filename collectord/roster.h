@@ -24,7 +24,7 @@ struct roster {
   void (*flush)(struct session *session);
 };
 
-/* Finds the sessions that a collector before us left running; those whose process is gone end at once. */
+/* Finds the sessions that a collector before us left running; those whose process is gone end soon. */
 int roster_take_stock(struct roster *roster);
 
 /* A process says Hello: 0 and its session. -EBUSY: too many; -EALREADY: another process has this session; or as session_new. */

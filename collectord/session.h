@@ -59,6 +59,7 @@ struct session {
   struct ingest ingest;
 
   bool goodbye, became_other;
+  bool seems_other; /* at the last look; roster's */
   struct process_exit exit;
   int64_t end_ns;
   bool end_done;                /* all that belongs to the end is in ingest */

@@ -1,0 +1,410 @@
+"""collectord from outside: suite.py [-k PATTERN] [-j N] [--keep DIR]."""
+import ast
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+import harness
+from harness import COLLECTORD, Skip, clean_env, test, until
+
+PLAYER = str(pathlib.Path(__file__).with_name("player.py"))
+EPOCH, STEP, FORWARD, ROOT_KIND, DOUBTFUL = 2, 4, 6, 1, 16
+
+
+class Traced:
+    """A process that plays a traced one."""
+
+    def __init__(self, case, path=None):
+        self.process = subprocess.Popen([sys.executable, PLAYER, str(path or case.collect().socket)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=clean_env())
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def say(self, *lines, answer=True):
+        for line in lines:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            if answer:
+                assert self.process.stdout.readline() == "ok\n", f"{line}: no answer"
+
+    def begin(self):
+        self.say("hello", "ring 1")
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait(20)
+
+
+def rows(case, sql):
+    with contextlib.closing(sqlite3.connect(f"file:{case.collector.db}?mode=ro", uri=True)) as db:
+        return db.execute(sql).fetchall()
+
+
+def state(case):
+    found = rows(case, "SELECT state, exit_code, exit_signal, goodbye FROM (SELECT *, 0 AS goodbye FROM sessions)")
+    return [row[:3] for row in found]
+
+
+def until_state(case, wanted, seconds=5):
+    """For the one session there is; without it, Case.store() may come before it."""
+    until(lambda: [row[0] for row in state(case)] == [wanted], seconds, f"the session to be {wanted}")
+
+
+@test
+def a_session_from_begin_to_end(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("open 2 1 epoch 2 0", "open 3 2 step 4 0", "span 4 3 forward 6", "span 3 2 step 4", "span 2 1 epoch 2", "span 1 0 cirron.session 1",
+              "goodbye")
+        t.end()
+        until_state(case, "finished")
+    st = case.store()
+    case.equal(state(case), [("finished", 0, None)], "state")
+    case.equal([(s["name"], s["rank"]) for s in st.spans], [("epoch", 2), ("step", 2), ("forward", 2)], "spans")
+    case.equal([s["name"] for s in st.above(st.of("forward")[0])], ["step", "epoch"], "ancestors of forward")
+    case.equal(rows(case, "SELECT epoch, forwards FROM steps"), [(2, 1)], "steps")
+    case.equal(rows(case, "SELECT kind, end_ns IS NULL FROM epochs"), [("epoch", 0)], "epochs")
+    session = st.sessions[0]
+    case.equal((session["argv"], session["host"], session["world_size"]), (["train.py", '--name="\ufffd"'], "host\ufffd", 4), "session")
+    case.equal(rows(case, "SELECT spans, emitted_spans, dropped, dropped_total FROM sessions"), [(4, 4, "{}", 0)], "counts")
+
+
+@test
+def a_process_that_is_gone_before_it_was_seen(case):
+    case.collect()
+    for _ in range(10):
+        with Traced(case) as t:
+            t.say("hello", "ring 1", "span 5 1 quick 0", "span 1 0 cirron.session 1", "goodbye", answer=False)
+            t.end()
+    until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(10,)], 5, "the sessions")
+    st = case.store()
+    case.equal(len(st.of("quick")), 10, "spans")
+    case.equal({s["state"] for s in st.sessions}, {"finished"}, "states")
+
+
+@test
+def killed_with_spans_open(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("open 2 1 epoch 2 0", "open 3 2 step 4 16", "span 4 3 forward 6", "open 5 3 inner 0 0")
+        t.process.kill()
+        t.process.wait()
+        until_state(case, "killed")
+    st = case.store()
+    case.equal(state(case), [("killed", None, 9)], "state")
+    case.equal(sorted((s["name"], s["state"]) for s in st.all),
+               [("cirron.session", "unfinished"), ("epoch", "unfinished"), ("forward", "closed"), ("inner", "unfinished")], "spans")
+    case.equal(st.parent(st.of("forward")[0])["name"], "epoch", "parent of what lay in a step that never was")
+    case.equal(st.parent(st.of("inner")[0])["name"], "epoch", "parent of an open span in it")
+    case.equal(rows(case, "SELECT count(*) FROM epochs WHERE end_ns IS NULL"), [(1,)], "unfinished epochs")
+
+
+@test
+def killed_by_a_signal_after_goodbye(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("span 1 0 cirron.session 1", "goodbye")
+        t.process.send_signal(signal.SIGTERM)
+        t.process.wait()
+        until_state(case, "killed")
+    case.equal(state(case), [("killed", None, 15)], "state")
+
+
+@test
+def exit_status_of_a_process_nobody_waited_for(case):
+    with Traced(case) as t:
+        t.begin()
+        t.process.stdin.write("no_such_verb\n")  # an AttributeError: exit status 1
+        t.process.stdin.flush()
+        until(lambda: state(case) and state(case)[0][0] == "finished", 10, "the session to end")
+        case.equal(state(case), [("finished", 1, None)], "state while it is a zombie")
+
+
+@test
+def becomes_another_program(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("span 5 1 before 0", "open 6 1 holding 0 0")
+        t.say("exec sleep 60", answer=False)
+        until_state(case, "finished")
+        case.equal(t.process.poll(), None, "sleep's end")
+        st = case.store()
+        case.equal([(s["name"], s["state"]) for s in st.spans], [("before", "closed"), ("holding", "unfinished")], "spans")
+
+
+@test
+def goes_on_without_its_connection(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("span 5 1 one 0", "hangup", "span 6 1 two 0")
+        until(lambda: rows(case, "SELECT spans FROM sessions") == [(2,)], 5, "what came after the connection's end")
+        case.equal(state(case)[0][0], "running", "state")
+        t.say("hello", "span 7 1 three 0", "ring 2", "goodbye")
+        t.end()
+    st = case.store()
+    case.equal([s["name"] for s in st.spans], ["one", "two", "three"], "spans")
+    case.equal(len(st.sessions), 1, "sessions")
+
+
+@test
+def nothing_lost_nothing_doubled(case):
+    """kill -9 of the collector again and again under load."""
+    count, kills = 40000, 0
+    chance = random.Random(5)
+    with Traced(case) as t:
+        t.begin()
+        t.say("open 2 1 epoch 2 0")
+        t.process.stdin.write(f"survive {count}\nspan 1 0 cirron.session 1\ngoodbye\n")
+        t.process.stdin.close()
+        while t.process.poll() is None and kills < 25:
+            time.sleep(chance.uniform(0.02, 0.4))
+            case.collector.kill()
+            kills += 1
+            case.collector.start()
+        t.process.wait(90)
+        until_state(case, "finished")
+    case.check(kills >= 5, f"only {kills} kills happened")
+    st = case.store(faults=False)
+    ids = [int(s["id"][16:], 16) for s in st.of("burst")]
+    case.equal(len(set(ids)), len(ids), "spans stored once")
+    case.equal(len(ids), count, f"spans after {kills} kills")
+    case.equal(rows(case, "SELECT spans, dropped_total, state FROM sessions"), [(count + 1, 0, "finished")], "the session's own count")
+    case.equal(rows(case, "SELECT sum(count) FROM rollups JOIN names USING(name) WHERE text = 'burst'"), [(count,)], "roll-ups")
+    case.equal({s["thread_id"] for s in st.of("burst")}, {t.pid}, "thread, also of what a later collector read")
+
+
+@test
+def many_rings_at_once(case):
+    with Traced(case) as t:
+        t.say("hello", *(f"ring {n}" for n in range(1, 33)), "burst 50000", "span 1 0 cirron.session 1", "goodbye")
+        t.end()
+        until_state(case, "finished")
+    st = case.store()
+    case.equal(len(st.of("burst")), 50000, "spans")
+    case.equal(rows(case, "SELECT max(sealed), sum(count) FROM block_meta"), [(1, 50001)], "blocks")
+
+
+@test
+def sigterm_leaves_the_living_running(case):
+    with Traced(case) as t, Traced(case) as dead:
+        dead.begin()
+        t.begin()
+        t.say("span 5 1 one 0")
+        dead.process.kill()
+        dead.process.wait()
+        began = time.monotonic()
+        case.equal(case.collector.stop(), 0, "exit status")
+        case.check(time.monotonic() - began < 2, "took longer than 2 s")
+        case.check(not case.collector.socket.exists(), "the socket file is left")
+        case.equal(sorted(row[0] for row in state(case)), ["killed", "running"], "states")
+        t.say("hangup", "span 6 1 two 0")
+        case.collector.start()
+        t.say("hello", "span 7 1 three 0")
+        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'running'") == [(3,)], 5, "the rest")
+        t.say("goodbye")
+        t.end()
+    st = case.store()
+    case.equal([s["name"] for s in st.spans], ["one", "two", "three"], "spans")
+    case.equal(sorted(row[0] for row in state(case)), ["finished", "killed"], "states at last")
+
+
+@test
+def left_by_a_collector_that_died(case):
+    with Traced(case) as t:
+        t.begin()
+        t.say("open 2 1 holding 0 0", "span 5 1 one 0")
+        until(lambda: rows(case, "SELECT spans FROM sessions") == [(1,)], 5, "the first commit")
+        case.collector.kill()
+        case.collector.start()
+        time.sleep(0.3)
+        case.equal(state(case)[0][0], "running", "state while its process lives")
+        t.process.kill()
+        t.process.wait()
+        until_state(case, "lost")
+    case.equal(rows(case, "SELECT spans FROM sessions"), [(1,)], "stored spans")
+    case.equal(rows(case, "SELECT count(*) FROM open_spans"), [(2,)], "open spans")
+
+
+@test
+def strangers_cost_only_themselves(case):
+    with Traced(case) as t:
+        t.begin()
+        script = str(pathlib.Path(__file__).with_name("strangers.py"))
+        strangers = subprocess.run([sys.executable, script, str(case.collector.socket)], timeout=60, capture_output=True, text=True)
+        case.equal((strangers.returncode, strangers.stderr), (0, ""), "the strangers")
+        t.say("span 5 1 fine 0", "goodbye")
+        t.end()
+    st = case.store()
+    case.equal(len(st.of("fine")), 1, "spans of the honest one")
+    log = case.collector.log.read_text()
+    case.check(log.count("\n") < 5, f"the log is flooded: {log[:500]}")
+    fds = os.listdir(f"/proc/{case.collector.process.pid}/fd")
+    case.check(len(fds) < 25, f"descriptors leak: {len(fds)}")
+
+
+@test
+def a_second_one_on_the_same_store(case):
+    case.collect()
+    command = [COLLECTORD, "--foreground", "--socket", case.folder / "other.sock", "--db", case.collector.db]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    case.equal(second.returncode, 1, "exit status")
+    case.equal(second.stderr.count("\n"), 1, "lines: " + second.stderr)
+    case.check(str(case.collector.db) in second.stderr, "the line does not name the store: " + second.stderr)
+    private = subprocess.run([*command, "--idle-exit", "5"], capture_output=True, text=True, timeout=20)
+    case.equal((private.returncode, private.stderr), (0, ""), "a private one")
+    command[3], command[5] = case.collector.socket, case.folder / "other.db"
+    third = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    case.equal((third.returncode, third.stderr.count("\n")), (1, 1), "on the same socket: " + third.stderr)
+    case.check(case.collector.answers(), "the first one no longer answers")
+
+
+@test
+def what_cannot_be_opened(case):
+    (case.folder / "file").write_text("mine")
+    long = case.folder / ("x" * 120)
+    for path in (case.folder / "file", long, "/nowhere/deep/down/s.sock", "/proc/s.sock"):
+        r = subprocess.run([COLLECTORD, "--foreground", "--socket", path, "--db", case.folder / "t.db"], capture_output=True, text=True,
+                           timeout=20)
+        case.equal((r.returncode, r.stderr.count("\n")), (1, 1), f"{path}: {r.stderr}")
+        case.check(str(path) in r.stderr, f"the line does not name {path}: {r.stderr}")
+    case.equal((case.folder / "file").read_text(), "mine", "somebody's file")
+    r = subprocess.run([COLLECTORD, "--foreground", "--socket", case.folder / "s", "--db", case.folder / "file"], capture_output=True,
+                       text=True, timeout=20)
+    case.equal((r.returncode, r.stderr.count("\n")), (1, 1), f"not a database: {r.stderr}")
+    r = subprocess.run([COLLECTORD, "--no-such-thing"], capture_output=True, text=True, timeout=20)
+    case.equal((r.returncode, r.stderr.count("\n")), (2, 1), f"usage: {r.stderr}")
+
+
+@test
+def a_stale_socket_is_replaced(case):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+        s.bind(str(case.folder / "c.sock"))
+    case.collect()
+    case.equal(case.collector.socket.stat().st_mode & 0o777, 0o600, "mode of the socket")
+    case.equal(case.collector.db.stat().st_mode & 0o077, 0, "others' rights on the store")
+
+
+@test
+def ends_when_idle(case):
+    path, db = case.folder / "p.sock", case.folder / "sub" / "p.db"
+    with subprocess.Popen([COLLECTORD, "--foreground", "--socket", path, "--db", db, "--idle-exit", "1"]) as p:
+        until(path.exists, 10, "its socket")
+        with Traced(case, path) as t:
+            t.begin()
+            time.sleep(1.5)
+            case.equal(p.poll(), None, "its end while a session is alive")
+            t.say("goodbye")
+            t.end()
+        case.equal(p.wait(10), 0, "exit status")
+    case.check(not path.exists(), "the socket is left")
+
+
+@test
+def goes_into_the_background(case):
+    path, db = case.folder / "b.sock", case.folder / "b.db"
+    r = subprocess.run([COLLECTORD, "--socket", path, "--db", db, "--idle-exit", "1"], timeout=20, stdin=subprocess.DEVNULL)
+    case.equal(r.returncode, 0, "exit status of the starter")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+        case.equal(s.connect_ex(str(path)), 0, "the socket, as soon as the starter has returned")
+    until(lambda: not path.exists(), 10, "its end")
+    (case.folder / "taken").write_text("x")
+    r = subprocess.run([COLLECTORD, "--socket", case.folder / "taken", "--db", db], timeout=20, stderr=subprocess.DEVNULL)
+    case.equal(r.returncode, 1, "exit status of the starter when it cannot")
+
+
+@test
+def service_manager(case):
+    """Socket activation and readiness."""
+    notify, path = case.folder / "notify", case.folder / "a.sock"
+    with contextlib.ExitStack() as stack:
+        ready, listening = (stack.enter_context(contextlib.closing(socket.socket(socket.AF_UNIX, kind)))
+                            for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM))
+        ready.bind(str(notify))
+        ready.settimeout(10)
+        listening.bind(str(path))
+        listening.listen(5)
+        shell = f'exec 3<&{listening.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" --foreground --db "$1"'
+        env = dict(clean_env(), NOTIFY_SOCKET=str(notify))
+        p = stack.enter_context(subprocess.Popen(["bash", "-c", shell, COLLECTORD, case.folder / "a.db"], env=env,
+                                                 pass_fds=[listening.fileno()]))
+        case.equal(ready.recv(100), b"READY=1", "first message")
+        with Traced(case, path) as t:
+            t.begin()
+            t.say("goodbye")
+            t.end()
+        p.terminate()
+        case.equal(ready.recv(100), b"STOPPING=1", "last message")
+        case.equal(p.wait(10), 0, "exit status")
+    case.check(path.exists(), "the service manager's socket was removed")
+
+
+@test
+def a_full_disk(case):
+    """Nothing is stored while there is no room, and all of it when there is again."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("needs root and a mount namespace")
+    disk, path = pathlib.Path(tempfile.mkdtemp(dir=case.folder)), case.folder / "f.sock"
+    mount = 'mount -t tmpfs -o size=2m none "$0" && exec "$@"'
+    with subprocess.Popen(["unshare", "-m", "sh", "-c", mount, disk, COLLECTORD, "--foreground", "--socket", path, "--db", disk / "t.db"],
+                          stderr=subprocess.PIPE, text=True) as p:
+        until(path.exists, 10, "its socket")
+        fill = pathlib.Path(f"/proc/{p.pid}/root{disk}") / "fill"
+        look = f"import sqlite3; print(sqlite3.connect('{disk}/t.db').execute('SELECT spans, state FROM sessions').fetchall())"
+
+        def stored():  # SQLite does not follow /proc/PID/root, so from inside
+            command = ["nsenter", "-m", "-t", str(p.pid), sys.executable, "-c", look]
+            return ast.literal_eval(subprocess.run(command, capture_output=True, text=True).stdout or "[]")
+
+        with Traced(case, path) as t:
+            t.begin()
+            t.say("span 5 1 one 0")
+            until(lambda: stored() == [(1, "running")], 5, "the first commit")
+            with fill.open("wb", 0) as f, contextlib.suppress(OSError):
+                while f.write(bytes(4096)):
+                    pass
+            t.say("burst 900")
+            time.sleep(1.2)
+            case.equal(stored(), [(1, "running")], "while the disk is full")
+            t.say("span 1 0 cirron.session 1", "goodbye")
+            t.end()
+            time.sleep(0.5)
+            fill.unlink()
+            until(lambda: stored() == [(902, "finished")], 10, "all of it, once there is room")
+        p.terminate()
+        case.equal(p.wait(10), 0, "exit status")
+        log = p.stderr.read()
+        case.check(log.count("cannot be written") == 1 and log.count("again") == 1, "log: " + log)
+
+
+@test
+def idle_costs_nothing(case):
+    case.collect()
+    path = f"/proc/{case.collector.process.pid}/status"
+
+    def switches():
+        return sum(int(x.split()[1]) for x in pathlib.Path(path).read_text().splitlines() if "ctxt_switches" in x)
+
+    until(lambda: pathlib.Path(path).exists(), 5, "the process")
+    time.sleep(0.5)
+    before = switches()
+    time.sleep(1)
+    case.check(switches() - before <= 2, f"{switches() - before} wake-ups in a second without sessions")
+
+
+harness.main()
