@@ -1,7 +1,7 @@
 """Plays an agent: the wire and the shared memory of proto/, written by hand so that it can also do what no agent does.
 
 As a program it is a traced process that is told what to do by lines on its standard input, one answer a line:
-  player.py SOCKET      then: hello | ring N | open ID PARENT NAME KIND FLAGS | span ID PARENT NAME KIND | burst N | goodbye | hangup
+  player.py SOCKET      then: hello | ring N [CELLS] | open ID PARENT NAME KIND FLAGS | span ID PARENT NAME KIND | burst N | goodbye | hangup
 """
 import array
 import contextlib
@@ -151,7 +151,7 @@ def do(player, words):
     verb, rest = words[0], words[1:]
     first = next(iter(player.rings.values()), None)
     if verb == "ring":
-        player.ring(int(rest[0]))
+        player.ring(*map(int, rest))
     elif verb == "open":
         number, parent, name, kind, flags = rest
         first.open(int(number) % SLOTS, int(number), int(parent), player.name(name), int(kind), int(flags))
