@@ -359,13 +359,6 @@ void loop_update_end(struct scope *scope, uint64_t end_ns) {
     l->step->cpu_end_ns = scope_cpu_clock();
 }
 
-void loop_closed(struct loop *l, const struct span *span, uint64_t end_ns) {
-  if (l->updated && span->parent == l->step_id && span->start_ns < l->settled_ns && end_ns > l->settled_ns) {
-    l->settled_ns = end_ns; /* it holds the update, and the step holds it */
-    l->step->has_children = false;
-  }
-}
-
 /* A scope that holds an unfinished step is left. Its batch may be one that was fetched ahead: the next step begins with it. */
 static void step_left(struct scope *scope, struct loop *l, const struct span *scope_left) {
   bool ahead = !l->updated && l->loads && l->pass_count && !l->passes[l->pass_count - 1].evaluating;
@@ -437,7 +430,7 @@ void loop_end_thread(struct scope *scope, uint64_t end_ns) {
       continue;
     }
     top->flags |= SPAN_CUT;
-    top->attrs = NULL; /* its owner may be gone */
+    top->attrs = NULL, top->attrs_len = 0; /* its owner may be gone */
     scope_pop(scope, top, end_ns, 0);
   }
 }

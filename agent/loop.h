@@ -10,8 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct scope;
-struct span;
+#include "scope.h"
 
 #define LOOP_MAX_PASSES 16 /* unfinished at a time, in one thread; more are not told apart */
 #define LOOP_MAX_LOADERS 8 /* that feed one step */
@@ -67,8 +66,13 @@ void loop_update_end(struct scope *scope, uint64_t end_ns); /* and has been done
 /* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */
 void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
 
-/* A span was closed; for scope.c. Only compares. */
-void loop_closed(struct loop *loop, const struct span *span, uint64_t end_ns);
+/* A span was closed; for scope.c. One that holds the last update belongs to the step as a whole. */
+static inline void loop_closed(struct loop *loop, const struct span *span, uint64_t end_ns) {
+  if (loop->updated && span->parent == loop->step_id && span->start_ns < loop->settled_ns && end_ns > loop->settled_ns) {
+    loop->settled_ns = end_ns;
+    loop->step->has_children = false;
+  }
+}
 
 void loop_end_thread(struct scope *scope, uint64_t end_ns); /* all that is open ends */
 void loop_forget(void);                                     /* in the child of a fork: indices start anew */

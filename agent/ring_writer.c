@@ -1,11 +1,7 @@
 /* See ring_writer.h and proto/ring_abi.h.
  *
- * ring_put and the open slots are the hot path: no lock, no system call, no page fault (the memory is populated when the ring is
- * made). The room is reckoned with an old look at the reader's tail, which costs no cache miss, and looked up only when the ring
- * seems full. The counters in the header are the writer's alone, so they are plain additions stored relaxed.
- *
- * An open slot is read without a lock while it changes. Its words are stored as relaxed atomics between two stores of id, with a
- * fence after the one that frees it: a reader that sees the same id before and after its copy has seen one entry.
+ * The hot path is in the header; here is the making of a ring, text, and what happens when it seems full. No lock, no system call,
+ * no page fault: the memory is populated when the ring is made.
  */
 #include "ring_writer.h"
 
@@ -18,7 +14,6 @@
 
 #define RING_NAME "cirron-ring"
 #define CELL_WORDS (RING_CELL / sizeof(uint64_t))
-#define unlikely(x) __builtin_expect(!!(x), 0)
 
 typedef uint64_t __attribute__((may_alias)) word_t;
 
@@ -90,41 +85,13 @@ void ring_renew(struct ring *ring) {
   errno = saved;
 }
 
-static void check_renew(struct ring *ring) {
-  if (unlikely(__atomic_load_n(&ring->renew, __ATOMIC_RELAXED)))
-    ring_renew(ring);
-}
-
-static void count(uint64_t *counter) {
-  __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
-}
-
-static void count_emitted(struct ring_header *shm, uint8_t type) {
-  if (type == RING_SPAN)
-    count(&shm->emitted_spans);
-  else if (type == RING_MARK)
-    count(&shm->emitted_marks);
-}
-
-static void count_dropped(struct ring_header *shm, uint8_t type) {
-  if (type == RING_SPAN)
-    count(&shm->dropped_spans);
-  else if (type == RING_MARK)
-    count(&shm->dropped_marks);
-  else if (type == RING_MOVE)
-    count(&shm->dropped_moves);
-}
-
-static bool has_room(struct ring *ring, unsigned n, bool structural) {
-  uint64_t cells = (uint64_t)ring->mask + 1;
-  uint64_t need = n + (structural ? 0 : RING_RESERVED);
-  if (ring->head - ring->tail_seen + need <= cells)
-    return true;
+bool ring_make_room(struct ring *ring, unsigned cells, bool structural) {
+  uint64_t size = (uint64_t)ring->mask + 1, need = cells + (structural ? 0 : RING_RESERVED);
   uint64_t tail = __atomic_load_n(&ring->shm->tail, __ATOMIC_ACQUIRE);
-  if (ring->head - tail > cells) /* no reader of ours left it like this: counts as full */
+  if (ring->head - tail > size) /* no reader of ours left it like this: counts as full */
     return false;
   ring->tail_seen = tail;
-  return ring->head - tail + need <= cells;
+  return ring->head - tail + need <= size;
 }
 
 unsigned ring_text_cells(size_t len) {
@@ -168,13 +135,13 @@ static unsigned plan_text(uint8_t type, const char *a, size_t *a_len, const char
 bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural) {
   uint8_t type = *(const uint8_t *)cell;
   unsigned a_cells = 0, text_cells = 0;
-  if (unlikely(a_len | b_len))
+  if (ring_unlikely(a_len | b_len))
     text_cells = plan_text(type, a, &a_len, b, &b_len, &a_cells);
 
-  check_renew(ring);
-  count_emitted(ring->shm, type);
-  if (unlikely(!has_room(ring, 1 + text_cells, structural))) {
-    count_dropped(ring->shm, type);
+  ring_check_renew(ring);
+  ring_count_emitted(ring->shm, type);
+  if (!ring_has_room(ring, 1 + text_cells, structural)) {
+    ring_count_dropped(ring->shm, type);
     return false;
   }
   uint8_t *at = cell_at(ring, ring->head);
@@ -183,7 +150,7 @@ bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, 
     at[offsetof(struct ring_span, text_cells)] = (uint8_t)text_cells;
   if (type == RING_MARK)
     at[offsetof(struct ring_mark, value_cells)] = (uint8_t)a_cells;
-  if (unlikely(text_cells)) {
+  if (ring_unlikely(text_cells)) {
     put_text(ring, ring->head + 1, a, a_len);
     put_text(ring, ring->head + 1 + a_cells, b, b_len);
   }
@@ -194,30 +161,11 @@ bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, 
 
 static_assert(offsetof(struct ring_span, text_cells) == offsetof(struct ring_mark, text_cells), "one place for both");
 
-static int find_slot(const struct ring *ring) {
+int ring_find_slot(const struct ring *ring) {
   for (unsigned i = 0; i < RING_OPEN_SLOTS; i++) {
     unsigned slot = (ring->slot_hint + i) % RING_OPEN_SLOTS;
     if (__atomic_load_n(&ring->open[slot].id, __ATOMIC_RELAXED) == 0)
       return (int)slot;
   }
   return -1;
-}
-
-int ring_open_slot(struct ring *ring, const struct ring_open *entry) {
-  check_renew(ring);
-  int slot = find_slot(ring);
-  if (slot < 0)
-    return -1;
-  copy_words(&ring->open[slot], entry, 1);
-  __atomic_store_n(&ring->open[slot].id, entry->id, __ATOMIC_RELEASE);
-  ring->slot_hint = ((uint32_t)slot + 1) % RING_OPEN_SLOTS;
-  return slot;
-}
-
-void ring_close_slot(struct ring *ring, int slot) {
-  if (slot < 0 || slot >= (int)RING_OPEN_SLOTS)
-    return;
-  __atomic_store_n(&ring->open[slot].id, 0, __ATOMIC_RELEASE);
-  __atomic_thread_fence(__ATOMIC_RELEASE); /* before what a next entry stores here */
-  ring->slot_hint = (uint32_t)slot;
 }

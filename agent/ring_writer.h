@@ -31,7 +31,7 @@ int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *o
 void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and closes the descriptor if it is ours */
 
 /* The script closed the ring's descriptor: moves the ring's content to a new memfd at the same address, so that the next
- * connection can hand it over. Only for the ring's writer (ring_put and ring_open_slot do it when `renew` is set), or when
+ * connection can hand it over. Only for the ring's writer (ring_put and ring_claim_slot do it when `renew` is set), or when
  * nothing is written any more. Keeps errno. */
 void ring_renew(struct ring *ring);
 
@@ -42,11 +42,94 @@ void ring_renew(struct ring *ring);
  * it are left out whole, because cut JSON is none. */
 bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural);
 
+/* The same for a record without text, in place: the cell to fill (all 64 bytes), then ring_commit publishes it. NULL: no room. */
+static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural);
+static inline void ring_commit(struct ring *ring) {
+  ring->head++;
+  __atomic_store_n(&ring->shm->head, ring->head, __ATOMIC_RELEASE);
+}
+
 /* Cells that text of this length takes, at most RING_TEXT_MAX_CELLS. */
 unsigned ring_text_cells(size_t len);
 
-/* A free slot of the open table, filled and published; -1 when all are taken (the span is then seen only when it closes). */
-int ring_open_slot(struct ring *ring, const struct ring_open *entry);
-void ring_close_slot(struct ring *ring, int slot); /* accepts -1 */
+/* A free slot of the open table, to be filled by relaxed atomic stores; ring_show_slot publishes it. NULL and slot -1 when all are
+ * taken: the span is then seen only when it closes. */
+static inline struct ring_open *ring_claim_slot(struct ring *ring, int16_t *slot);
+static inline void ring_show_slot(struct ring_open *entry, uint64_t id);
+static inline void ring_close_slot(struct ring *ring, int slot); /* accepts -1 */
+
+/* What follows is inline because a span takes all of it, and a span is to cost little more than its two readings of the clock. */
+
+#define ring_unlikely(x) __builtin_expect(!!(x), 0)
+
+bool ring_make_room(struct ring *ring, unsigned cells, bool structural); /* it seems full: looks at the reader's tail */
+int ring_find_slot(const struct ring *ring);                             /* the one that was freed last is taken again */
+
+static inline void ring_count(uint64_t *counter) { /* the writer is the only one that adds */
+  __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+}
+
+static inline void ring_count_emitted(struct ring_header *shm, uint8_t type) {
+  if (type == RING_SPAN)
+    ring_count(&shm->emitted_spans);
+  else if (type == RING_MARK)
+    ring_count(&shm->emitted_marks);
+}
+
+static inline void ring_count_dropped(struct ring_header *shm, uint8_t type) {
+  if (type == RING_SPAN)
+    ring_count(&shm->dropped_spans);
+  else if (type == RING_MARK)
+    ring_count(&shm->dropped_marks);
+  else if (type == RING_MOVE)
+    ring_count(&shm->dropped_moves);
+}
+
+static inline void ring_check_renew(struct ring *ring) {
+  if (ring_unlikely(__atomic_load_n(&ring->renew, __ATOMIC_RELAXED)))
+    ring_renew(ring);
+}
+
+/* The room is reckoned with an old look at the reader's tail, which costs no cache miss, and looked up only when it seems full. */
+static inline bool ring_has_room(struct ring *ring, unsigned cells, bool structural) {
+  uint64_t need = cells + (structural ? 0 : RING_RESERVED);
+  return !ring_unlikely(ring->head - ring->tail_seen + need > (uint64_t)ring->mask + 1) ||
+         ring_make_room(ring, cells, structural);
+}
+
+static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural) {
+  ring_check_renew(ring);
+  ring_count_emitted(ring->shm, type);
+  if (ring_has_room(ring, 1, structural))
+    return ring->cells + (ring->head & ring->mask) * RING_CELL;
+  ring_count_dropped(ring->shm, type);
+  return NULL;
+}
+
+/* An open slot is read without a lock while it changes. It is filled between two stores of id, with a fence after the one that
+ * frees it: a reader that sees the same id before and after its copy has seen one entry. */
+static inline struct ring_open *ring_claim_slot(struct ring *ring, int16_t *slot) {
+  ring_check_renew(ring);
+  int found = (int)ring->slot_hint;
+  if (ring_unlikely(__atomic_load_n(&ring->open[found].id, __ATOMIC_RELAXED) != 0))
+    found = ring_find_slot(ring);
+  *slot = (int16_t)found;
+  if (found < 0)
+    return NULL;
+  ring->slot_hint = ((uint32_t)found + 1) % RING_OPEN_SLOTS;
+  return &ring->open[found];
+}
+
+static inline void ring_show_slot(struct ring_open *entry, uint64_t id) {
+  __atomic_store_n(&entry->id, id, __ATOMIC_RELEASE);
+}
+
+static inline void ring_close_slot(struct ring *ring, int slot) {
+  if (slot < 0 || slot >= (int)RING_OPEN_SLOTS)
+    return;
+  __atomic_store_n(&ring->open[slot].id, 0, __ATOMIC_RELEASE);
+  __atomic_thread_fence(__ATOMIC_RELEASE); /* before what a next entry stores here */
+  ring->slot_hint = (uint32_t)slot;
+}
 
 #endif

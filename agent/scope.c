@@ -15,12 +15,14 @@
 #include "segment.h"
 #include "session.h"
 
+#define ID_LOT 32
 #define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
 
 struct scope {
   struct ring *ring;
   unsigned depth;
   uint32_t tid;
+  uint64_t next_id, end_id;     /* ids taken for this thread and not used yet */
   uint64_t free;                /* bit i: pool[i] is not in use */
   struct span *stack[MAX_OPEN]; /* outermost first */
   struct span pool[MAX_OPEN];   /* spans do not move, so that their owners can point at them */
@@ -113,20 +115,30 @@ int64_t scope_cpu_clock(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Ids are taken from the process's counter in small lots: an atomic addition for each span would cost half as much as a clock. */
+static uint64_t new_id(struct scope *scope) {
+  if (scope->next_id == scope->end_id) {
+    scope->next_id = session_take_ids(ID_LOT);
+    scope->end_id = scope->next_id + ID_LOT;
+  }
+  return scope->next_id++;
+}
+
+/* The slot's fields are stored straight from the span's: a copy built in between would be read back before it has settled. */
 static void show(struct scope *scope, struct span *s) {
-  struct ring_open entry = {
-      .id = s->id,
-      .parent = s->parent,
-      .start_ns = s->start_ns,
-      .index = s->index,
-      .name = s->name,
-      .module = s->module,
-      .kind = s->kind,
-      .flags = s->flags,
-      .depth = (uint16_t)scope->depth,
-      .tid = scope->tid,
-  };
-  s->slot = ring_open_slot(scope->ring, &entry);
+  struct ring_open *entry = ring_claim_slot(scope->ring, &s->slot);
+  if (!entry)
+    return;
+  __atomic_store_n(&entry->parent, s->parent, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->start_ns, s->start_ns, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->index, s->index, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->name, s->name, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->module, s->module, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->kind, s->kind, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->depth, (uint16_t)scope->depth, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->tid, scope->tid, __ATOMIC_RELAXED);
+  ring_show_slot(entry, s->id);
 }
 
 void scope_refresh(struct scope *scope, const struct span *s) {
@@ -151,26 +163,39 @@ struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name,
   scope->free &= ~(1ull << at);
   if (below)
     below->has_children = true;
-  *s = (struct span){
-      .id = session_next_id(),
-      .parent = below ? below->id : SPAN_ROOT,
-      .start_ns = start_ns,
-      .index = index,
-      .cpu_ns = session_env.cpu_time == ENV_CPU_ON ? scope_cpu_clock() : SPAN_NO_TIME,
-      .cpu_end_ns = SPAN_NO_TIME,
-      .name = name,
-      .kind = (uint8_t)kind,
-  };
+  /* One by one: clearing the whole of it first would cost a tenth of the span. */
+  s->id = new_id(scope);
+  s->parent = below ? below->id : SPAN_ROOT;
+  s->start_ns = start_ns;
+  s->index = index;
+  s->cpu_ns = session_env.cpu_time == ENV_CPU_ON ? scope_cpu_clock() : SPAN_NO_TIME;
+  s->cpu_end_ns = SPAN_NO_TIME;
+  s->name = name;
+  s->module = 0;
+  s->kind = (uint8_t)kind;
+  s->flags = 0;
+  s->has_children = false;
+  s->place = (uint8_t)at;
+  s->attrs = NULL;
+  s->attrs_len = 0;
+  s->owner = NULL;
   show(scope, s);
   scope->stack[scope->depth++] = s;
   return s;
 }
 
+static int64_t cpu_time(const struct span *s) {
+  if (s->cpu_ns == SPAN_NO_TIME)
+    return SPAN_NO_TIME;
+  return (s->cpu_end_ns != SPAN_NO_TIME ? s->cpu_end_ns : scope_cpu_clock()) - s->cpu_ns;
+}
+
 static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
-  int64_t cpu = SPAN_NO_TIME;
-  if (s->cpu_ns != SPAN_NO_TIME)
-    cpu = (s->cpu_end_ns != SPAN_NO_TIME ? s->cpu_end_ns : scope_cpu_clock()) - s->cpu_ns;
-  struct ring_span record = {
+  bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
+  struct ring_span with_text, *record = s->attrs_len ? &with_text : ring_claim(scope->ring, RING_SPAN, structural);
+  if (!record)
+    return;
+  *record = (struct ring_span){
       .type = RING_SPAN,
       .kind = s->kind,
       .flags = (uint8_t)((s->flags & ~SPAN_DOUBTFUL) | (exception ? SPAN_ERROR : 0)),
@@ -180,21 +205,24 @@ static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint
       .start_ns = s->start_ns,
       .end_ns = end_ns < s->start_ns ? s->start_ns : end_ns,
       .index = s->index,
-      .cpu_ns = cpu,
+      .cpu_ns = cpu_time(s),
       .module = s->module,
       .exception = exception,
   };
-  bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
-  ring_put(scope->ring, &record, s->attrs, s->attrs_len, NULL, 0, structural);
+  if (s->attrs_len)
+    ring_put(scope->ring, record, s->attrs, s->attrs_len, NULL, 0, structural);
+  else
+    ring_commit(scope->ring);
 }
 
 /* Forgets an open span whose record, if it has one, is written: frees its place. */
 static void drop(struct scope *scope, int i) {
   struct span *s = scope->stack[i];
   ring_close_slot(scope->ring, s->slot);
-  scope->free |= 1ull << (s - scope->pool);
+  scope->free |= 1ull << s->place;
   scope->depth--;
-  memmove(&scope->stack[i], &scope->stack[i + 1], (scope->depth - (unsigned)i) * sizeof scope->stack[0]);
+  for (unsigned k = (unsigned)i; k < scope->depth; k++)
+    scope->stack[k] = scope->stack[k + 1];
 }
 
 void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
@@ -247,7 +275,7 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
       .value_type = (uint8_t)value->type,
       .flags = summary ? MARK_SUMMARY : 0,
       .name = name,
-      .id = session_next_id(),
+      .id = new_id(scope),
       .span = top ? top->id : SPAN_ROOT,
       .ts_ns = now,
   };
@@ -275,7 +303,7 @@ void scope_end_thread(void) {
   loop_end_thread(s, now);
   for (struct span *top; (top = scope_top(s));) {
     top->flags |= SPAN_CUT;
-    top->attrs = NULL; /* its owner may be gone */
+    top->attrs = NULL, top->attrs_len = 0; /* its owner may be gone */
     scope_pop(s, top, now, 0);
   }
   mine = NULL;

@@ -23,7 +23,8 @@ struct span {
   uint32_t name, module;
   uint8_t kind, flags;
   bool has_children; /* something was opened with this span as parent (loop.c resets it) */
-  int slot;          /* in the ring's open table, or -1 */
+  uint8_t place;     /* in its scope's pool */
+  int16_t slot;      /* in the ring's open table, or -1 */
   const char *attrs; /* JSON text written with the end record, or NULL; owned by whoever set it */
   uint32_t attrs_len;
   const void *owner; /* of the setter: what this span stands for */

@@ -30,7 +30,7 @@ static _Atomic uint64_t next_id;
 /* The lock protects making a session and handing out rings: rare, short, never held over anything that waits. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 static struct ring rings[MAX_RINGS]; /* untouched pages cost nothing */
-static unsigned ring_count;
+static unsigned rings_made;
 static struct ring *_Atomic first_ring;
 
 static void lock_take(void) {
@@ -137,13 +137,13 @@ static struct ring *ring_free(void) {
 }
 
 static struct ring *ring_make(void) {
-  if (ring_count == MAX_RINGS)
+  if (rings_made == MAX_RINGS)
     return NULL;
-  struct ring *r = &rings[ring_count];
-  if (ring_open(session.prefix, ring_count + 1, session_env.ring_cells, r) != 0)
+  struct ring *r = &rings[rings_made];
+  if (ring_open(session.prefix, rings_made + 1, session_env.ring_cells, r) != 0)
     return NULL;
   publish_ranks();
-  ring_count++;
+  rings_made++;
   r->next = atomic_load(&first_ring);
   atomic_store_explicit(&first_ring, r, memory_order_release);
   atomic_store(&link_due_ns, 0); /* hand it over soon */
@@ -173,8 +173,8 @@ struct ring *session_rings(void) {
   return atomic_load_explicit(&first_ring, memory_order_acquire);
 }
 
-uint64_t session_next_id(void) {
-  return atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed);
+uint64_t session_take_ids(unsigned n) {
+  return atomic_fetch_add_explicit(&next_id, n, memory_order_relaxed);
 }
 
 static void put_root(struct ring *ring, uint64_t end_ns) {
@@ -222,7 +222,7 @@ void session_forget(void) {
     r = next;
   }
   atomic_store(&first_ring, NULL);
-  ring_count = 0;
+  rings_made = 0;
   link_forget();
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */

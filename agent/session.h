@@ -39,7 +39,7 @@ void session_ring_give(struct ring *ring); /* its thread ends; what is in it sta
 /* All rings, for link.c: first ring, then ring->next. Only ever grows; safe to walk at any time. */
 struct ring *session_rings(void);
 
-uint64_t session_next_id(void); /* for spans and marks, in order */
+uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
 uint64_t session_clock(void);   /* CLOCK_MONOTONIC, nanoseconds */
 
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */

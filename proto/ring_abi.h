@@ -19,7 +19,8 @@
  * id before and after its copy has a whole entry. parent, flags and name of an open entry may change while it is open.
  *
  * Times are CLOCK_MONOTONIC nanoseconds. Names are ids: the entry's byte offset in the segment's names, divided by 4; 0 is
- * "none". Span and mark ids come from one counter a process, in begin order; SPAN_ROOT is the root span `cirron.session`, which
+ * "none". Span and mark ids come from one counter a process, in begin order within a
+ * thread; SPAN_ROOT is the root span `cirron.session`, which
  * is open from the Hello on and has no slot.
  */
 #ifndef CIRRON_RING_ABI_H
