@@ -187,7 +187,9 @@ static int own_dir(char out[PATH_MAX]) {
 }
 
 static bool program_beside(char out[PATH_MAX]) {
-  static const char *const places[] = {"", "../bin/", "../sbin/", "../libexec/"};
+  /* the build folder; PREFIX/lib, PREFIX/lib/cirron and PREFIX/lib/TRIPLET/cirron with the program in PREFIX/bin or sbin */
+  static const char *const places[] = {
+      "", "../bin/", "../sbin/", "../../bin/", "../../sbin/", "../../../bin/", "../../../sbin/"};
   char dir[PATH_MAX];
   if (own_dir(dir) < 0)
     return false;
