@@ -9,12 +9,13 @@ for name in $(env | sed -n 's/^\(CIRRON_[A-Z_]*\)=.*/\1/p') LD_PRELOAD RANK LOCA
   unset "$name"
 done
 here=$(mktemp -d "${TMPDIR:-/tmp}/cirron-demo.XXXXXX")
+cp tests/demo/train.py "$here"
 cd "$here"
 
 echo
 echo "\$ cd $here"
 echo "\$ LD_PRELOAD=$build/libcirron_agent.so python train.py"
-LD_PRELOAD=$build/libcirron_agent.so "$root/.venv/bin/python" "$root/tests/demo/train.py"
+LD_PRELOAD=$build/libcirron_agent.so "$root/.venv/bin/python" train.py
 # The collector works beside the job, not in it: give it a moment to see the end.
 tries=0
 while "$build/cirron-query" --format jsonl sessions 2>/dev/null | grep -q '"running"' || [ ! -e .cirron/traces.db ]; do
