@@ -130,7 +130,8 @@ enum process_mapping process_mapping(pid_t pid, ino_t inode) {
     if (sscanf(line, "%*s %*s %*s %*s %llu %n", &ino, &name) < 1)
       continue; /* the rest of an overlong line */
     found = PROCESS_MAPS_NOT;
-    if (ino == inode && strncmp(line + name, "/memfd:", 7) == 0)
+    const char *wanted = inode ? "/memfd:" : "/memfd:" PROCESS_MEMFD;
+    if ((!inode || ino == inode) && strncmp(line + name, wanted, strlen(wanted)) == 0)
       found = PROCESS_MAPS;
   }
   if (ferror(f) && found != PROCESS_MAPS)

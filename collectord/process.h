@@ -27,8 +27,9 @@ bool process_ended(int pidfd);
 
 enum process_mapping { PROCESS_MAPS, PROCESS_MAPS_NOT, PROCESS_GONE, PROCESS_UNKNOWN };
 
-/* Does the process map the memfd of this inode? PROCESS_MAPS_NOT: no, it has become another program. PROCESS_GONE: it has no
- * memory any more, it is ending. */
+/* Does the process map the memfd of this inode, or (0) any memfd that an agent makes: its name begins with PROCESS_MEMFD?
+ * PROCESS_MAPS_NOT: no, it has become another program. PROCESS_GONE: it has no memory any more, it is ending. */
+#define PROCESS_MEMFD "cirron-"
 enum process_mapping process_mapping(pid_t pid, ino_t inode);
 
 /* Wall-clock time at which the process of this pid began; -ESRCH if there is none. */

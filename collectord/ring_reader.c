@@ -43,6 +43,21 @@ void ring_reader_close(struct ring_reader *reader) {
   mapping_close(&reader->mapping);
 }
 
+int ring_reader_move(struct ring_reader *reader, int fd, uint32_t cells, uint64_t session) {
+  struct ring_reader now;
+  int err = ring_reader_open(fd, reader->ring_no, cells, session, &now);
+  if (err)
+    return err;
+  if (cells != reader->cells) {
+    ring_reader_close(&now);
+    return -EPROTO;
+  }
+  mapping_close(&reader->mapping);
+  reader->mapping = now.mapping;
+  reader->released = now.released;
+  return 0;
+}
+
 /* Which thread wrote what we go on with, when its RING_THREAD was read by a collector before us: open slots keep the thread that
  * used them last, and the first record of a ring that is not yet round is still there. */
 static uint32_t guess_tid(const struct ring_reader *r) {

@@ -51,6 +51,9 @@ struct ring_record {
 int ring_reader_open(int fd, uint32_t ring_no, uint32_t cells, uint64_t session, struct ring_reader *out);
 void ring_reader_close(struct ring_reader *reader); /* accepts a zeroed one */
 
+/* The ring is handed over once more, perhaps in other memory with the same content: goes on there from the same position. */
+int ring_reader_move(struct ring_reader *reader, int fd, uint32_t cells, uint64_t session);
+
 /* Goes on from `tail`, or from the shared tail if that is further. */
 void ring_reader_seek(struct ring_reader *reader, uint64_t tail);
 

@@ -139,6 +139,9 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
   if (known) {
     if (known->phase == SESSION_ENDED || !session_same(known, hello, peer))
       return -EALREADY;
+    int err = session_resume(known, segment_fd);
+    if (err)
+      return err;
     known->phase = SESSION_LIVE;
     known->seems_other = false;
     if (!known->watch)
@@ -152,13 +155,14 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
   return make(roster, hello, peer, socket, segment_fd, out);
 }
 
-/* Is the process still the program that talked to us? After a goodbye its memory may go before it does. */
+/* Is the process still the program that talked to us? Any memory of an agent will do: a script that closes all descriptors makes it
+ * move to new ones (agent/fd.c), of which we hear only with its next Hello. After a goodbye its memory may go before it does. */
 static void look_at_process(struct roster *roster, struct session *s) {
   if (s->pidfd < 0) { /* nobody will tell us about its end */
     end(roster, s, false);
     return;
   }
-  bool other = !s->goodbye && process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT && !process_ended(s->pidfd);
+  bool other = !s->goodbye && process_mapping(s->pid, 0) == PROCESS_MAPS_NOT && !process_ended(s->pidfd);
   if (other && s->seems_other)
     end(roster, s, true);
   else if (other)

@@ -80,14 +80,19 @@ static int fill_row(struct session *s, const Cirron__Hello *hello, const struct 
   return 0;
 }
 
-static int map_segment(struct session *s, int fd) {
-  int err = mapping_open(fd, SEGMENT_BYTES, &s->segment);
+static int map_segment(uint64_t prefix, int fd, struct mapping *out) {
+  struct mapping m;
+  int err = mapping_open(fd, SEGMENT_BYTES, &m);
   if (err)
     return err;
   struct ring_segment h;
-  memcpy(&h, s->segment.memory, sizeof h);
-  bool fits = h.magic == SEGMENT_MAGIC && h.abi_major == RING_ABI_MAJOR && h.bytes == SEGMENT_BYTES && h.session == s->prefix;
-  return fits ? 0 : -EPROTO;
+  memcpy(&h, m.memory, sizeof h);
+  if (h.magic != SEGMENT_MAGIC || h.abi_major != RING_ABI_MAJOR || h.bytes != SEGMENT_BYTES || h.session != prefix) {
+    mapping_close(&m);
+    return -EPROTO;
+  }
+  *out = m;
+  return 0;
 }
 
 /* The session is in the store: goes on where the collector that began it stopped. */
@@ -115,7 +120,7 @@ int session_new(const Cirron__Hello *hello, const struct session_peer *peer, int
   s->pid = peer->pid;
   s->pidfd = -1;
   s->exit.code = -1;
-  int err = map_segment(s, segment_fd);
+  int err = map_segment(s->prefix, segment_fd, &s->segment);
   if (err)
     goto fail;
   struct ingest_origin origin = {
@@ -181,6 +186,17 @@ bool session_same(const struct session *session, const Cirron__Hello *hello, con
   return session->pid == peer->pid && session->row.uid == (int64_t)peer->uid && hello->session == session->prefix;
 }
 
+int session_resume(struct session *session, int segment_fd) {
+  struct mapping now;
+  int err = map_segment(session->prefix, segment_fd, &now);
+  if (err)
+    return err;
+  mapping_close(&session->segment);
+  session->segment = now;
+  session->ingest.names.segment = now.memory;
+  return 0;
+}
+
 static struct ring_reader *ring_find(const struct session *s, uint32_t ring_no) {
   for (size_t i = 0; i < s->ring_count; i++)
     if (s->rings[i]->ring_no == ring_no)
@@ -201,8 +217,9 @@ static int ring_room(struct session *s) {
 }
 
 int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store) {
-  if (ring_find(session, ring_no))
-    return 0;
+  struct ring_reader *known = ring_find(session, ring_no);
+  if (known)
+    return ring_reader_move(known, fd, cells, session->prefix);
   if (session->ring_count >= max_rings)
     return -EMFILE;
   int err = ring_room(session);

@@ -80,7 +80,10 @@ void session_free(struct session *session); /* accepts NULL */
 /* Is this Hello of the same process, with the same segment? */
 bool session_same(const struct session *session, const Cirron__Hello *hello, const struct session_peer *peer);
 
-/* Takes a ring; fd stays the caller's. A ring that is there already is left as it is. -EMFILE: too many. */
+/* It says Hello again: takes the segment it has now, which is a copy of the one before if its script closed the descriptor. */
+int session_resume(struct session *session, int segment_fd);
+
+/* Takes a ring; fd stays the caller's. A ring that is there already may have moved to other memory, with the same content. -EMFILE: too many. */
 int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store);
 
 /* The process ended as pidfd says, or (became_other) is another program now. */

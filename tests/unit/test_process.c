@@ -89,7 +89,9 @@ static void sees_our_memory_in_a_process(void **state) {
   assert_true(memory != MAP_FAILED);
   close(fd);
   assert_int_equal(process_mapping(getpid(), st.st_ino), PROCESS_MAPS);
+  assert_int_equal(process_mapping(getpid(), 0), PROCESS_MAPS);
   munmap(memory, 4096);
+  assert_int_equal(process_mapping(getpid(), 0), PROCESS_MAPS_NOT);
 }
 
 static void a_zombie_has_no_memory(void **state) {

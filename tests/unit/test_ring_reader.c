@@ -215,6 +215,27 @@ static void thread_is_known_after_seek(void **state) {
   assert_int_equal(f->reader.tid, 12);
 }
 
+static void goes_on_in_other_memory(void **state) {
+  struct fixture *f = *state;
+  put_span(f, 5, NULL);
+  put_span(f, 6, NULL);
+  assert_true(next(f));
+  ring_reader_release(&f->reader, f->reader.next);
+  assert_true(next(f)); /* read, not committed */
+  struct ring_maker moved = maker_ring(SESSION, 1, CELLS);
+  memcpy(moved.header, f->maker.header, RING_BYTES(CELLS));
+  maker_ring_free(&f->maker);
+  f->maker = moved;
+  assert_int_equal(ring_reader_move(&f->reader, moved.fd, CELLS, SESSION), 0);
+  assert_false(next(f));
+  put_span(f, 7, NULL);
+  assert_true(next(f));
+  assert_int_equal(f->record.span.id, 7);
+  ring_reader_release(&f->reader, f->reader.next);
+  assert_int_equal(moved.header->tail, 3);
+  assert_int_equal(ring_reader_move(&f->reader, moved.fd, CELLS, SESSION + 1), -EPROTO);
+}
+
 static void open_spans_are_copied(void **state) {
   struct fixture *f = *state;
   struct ring_open out[RING_OPEN_SLOTS];
@@ -257,6 +278,7 @@ int main(void) {
       T(a_head_that_jumps_is_followed_a_few_times),
       T(seek_takes_the_further_tail),
       T(thread_is_known_after_seek),
+      T(goes_on_in_other_memory),
       T(open_spans_are_copied),
       T(noise),
   };
