@@ -272,6 +272,8 @@ void conn_accept(struct conns *conns, int fd) {
 }
 
 void conns_fini(struct conns *conns) {
-  while (conns->first)
-    conn_close(conns->first);
+  for (struct conn *c = conns->first, *next; c; c = next) {
+    next = c->next;
+    conn_close(c);
+  }
 }
