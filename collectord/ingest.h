@@ -71,7 +71,7 @@ struct ingest {
   size_t gone_count, gone_room;
   uint64_t *past_epochs; /* epochs whose record came since the last commit */
   size_t past_count, past_room;
-  struct idmap open_epochs; /* epochs whose row in the store has no end; value: 1 */
+  struct idmap open_epochs; /* epochs whose row in the store has no end; value: the kind that it shows */
 
   struct span_row *scan; /* the open tables as last looked at: names are local */
   size_t scan_count, scan_room;

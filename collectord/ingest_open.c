@@ -47,11 +47,11 @@ static int add_entry(struct ingest *in, struct store *store, const struct ring_o
 static int show_epoch(struct ingest *in, const struct span_row *row) {
   uint32_t shown;
   bool epoch = row->kind == SPAN_EPOCH || row->kind == SPAN_EVAL;
-  if (!epoch || (row->flags & SPAN_DOUBTFUL) || idmap_get(&in->open_epochs, row->id, &shown))
-    return 0;
+  if (!epoch || (row->flags & SPAN_DOUBTFUL) || (idmap_get(&in->open_epochs, row->id, &shown) && shown == row->kind))
+    return 0; /* an eval becomes an epoch with its first update: then the row is written again */
   int err = INGEST_ROOM(in->epochs, in->epoch_room, in->epoch_count);
   if (!err)
-    err = idmap_put(&in->open_epochs, row->id, 1);
+    err = idmap_put(&in->open_epochs, row->id, row->kind);
   if (!err)
     in->epochs[in->epoch_count++] = *row;
   return err;

@@ -305,9 +305,27 @@ static int look_at_open(struct session *s, struct store *store) {
   return err;
 }
 
+/* Ranks as the process has them by now: spawned workers set them late, but before their first span. */
+static void look_at_ranks(struct session *s) {
+  const struct ring_segment *segment = s->segment.memory;
+  const int32_t *from[] = {&segment->rank, &segment->local_rank, &segment->world_size};
+  int64_t *to[] = {&s->row.rank, &s->row.local_rank, &s->row.world_size};
+  for (int i = 0; i < 3; i++) {
+    int64_t now = __atomic_load_n(from[i], __ATOMIC_RELAXED);
+    if (now < 0)
+      now = -1;
+    if (now == *to[i])
+      continue;
+    *to[i] = now;
+    s->ranks_dirty = true;
+  }
+  s->ingest.rank = s->row.rank;
+}
+
 int session_collect(struct session *session, struct store *store) {
   if (!session->segment.memory || session->end_done)
     return 0;
+  look_at_ranks(session);
   int err = look_at_open(session, store);
   for (size_t i = 0; !err && i < session->ring_count; i++)
     if (usable(session, session->rings[i]))
@@ -325,7 +343,8 @@ int session_collect(struct session *session, struct store *store) {
 bool session_dirty(const struct session *session) {
   if (session->phase == SESSION_ORPHAN)
     return false;
-  return session->state_dirty || !session->added || ingest_dirty(&session->ingest) || session_state_changed(session);
+  return session->state_dirty || session->ranks_dirty || !session->added || ingest_dirty(&session->ingest) ||
+         session_state_changed(session);
 }
 
 static int write_tails(struct session *s, struct store *store) {
@@ -338,6 +357,8 @@ static int write_tails(struct session *s, struct store *store) {
 
 int session_write(struct session *session, struct store *store) {
   int err = session->sid ? 0 : store_session_add(store, &session->row, &session->sid);
+  if (!err && session->ranks_dirty)
+    err = store_session_ranks(store, session->sid, session->row.rank, session->row.local_rank, session->row.world_size);
   if (!err && session->segment.memory)
     err = ingest_write(&session->ingest, store, session->sid);
   if (!err)
@@ -347,7 +368,7 @@ int session_write(struct session *session, struct store *store) {
 
 void session_committed(struct session *session) {
   session->added = true;
-  session->state_dirty = false;
+  session->state_dirty = session->ranks_dirty = false;
   if (session->segment.memory)
     ingest_committed(&session->ingest);
   for (size_t i = 0; i < session->ring_count; i++)

@@ -64,7 +64,7 @@ struct session {
   int64_t end_ns;
   bool end_done;                /* all that belongs to the end is in ingest */
   struct session_state written; /* numbers as last written: to see changes */
-  bool state_dirty;
+  bool state_dirty, ranks_dirty;
   bool in_write;  /* drain.c: takes part in the present transaction */
   bool abandoned; /* drain.c: its data cannot be stored */
 };

@@ -154,6 +154,17 @@ int store_session_add(struct store *store, const struct session_row *row, int64_
   return rc;
 }
 
+int store_session_ranks(struct store *store, int64_t sid, int64_t rank, int64_t local_rank, int64_t world_size) {
+  int rc = store_begin(store);
+  if (rc)
+    return rc;
+  store_bind_int(store, SQL_SESSION_RANKS, 1, sid);
+  store_bind_int_unless(store, SQL_SESSION_RANKS, 2, rank, -1);
+  store_bind_int_unless(store, SQL_SESSION_RANKS, 3, local_rank, -1);
+  store_bind_int_unless(store, SQL_SESSION_RANKS, 4, world_size, -1);
+  return store_run(store, SQL_SESSION_RANKS);
+}
+
 int store_session_update(struct store *store, int64_t sid, const struct session_state *state) {
   int rc = store_begin(store);
   if (rc)

@@ -57,6 +57,8 @@ struct session_state {
 
 int store_session_add(struct store *store, const struct session_row *row, int64_t *sid);
 int store_session_update(struct store *store, int64_t sid, const struct session_state *state);
+/* The ranks, where the process learnt them after its Hello; -1: NULL. */
+int store_session_ranks(struct store *store, int64_t sid, int64_t rank, int64_t local_rank, int64_t world_size);
 /* The session of this prefix, whatever its state: 0 and *sid, or -ENOENT. */
 int store_session_find(struct store *store, uint64_t prefix, int64_t *sid);
 /* What is stored of a session's state, for a collector that takes it over from one that died: 0, or -ENOENT. The texts in *out are

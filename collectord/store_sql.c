@@ -22,6 +22,7 @@ static const char *const text_of[SQL_COUNT] = {
         "UPDATE sessions SET state = ?2, end_ns = ?3, last_ns = ?4, exit_code = ?5, exit_signal = ?6, spans = ?7,"
         " marks = ?8, emitted_spans = ?9, emitted_marks = ?10, dropped = coalesce(?11, '{}'),"
         " dropped_total = ?12, overhead_ns = ?13 WHERE sid = ?1",
+    [SQL_SESSION_RANKS] = "UPDATE sessions SET rank = ?2, local_rank = ?3, world_size = ?4 WHERE sid = ?1",
     [SQL_SESSION_FIND] = "SELECT sid FROM sessions WHERE id = ?1",
     [SQL_SESSIONS_RUNNING] =
         "SELECT sid, prefix, pid, start_ns, coalesce(last_ns, 0) FROM sessions WHERE state = 'running' ORDER BY sid",

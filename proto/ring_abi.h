@@ -116,8 +116,8 @@ struct ring_text {
   char text[RING_TEXT_BYTES];
 };
 
-/* The direct children of `span`, open or closed, that began at or after `since_ns` belong to `parent` from now on. Comes
- * before the RING_SPAN of `span`, if it has one; a span that is dissolved has none. */
+/* The direct children of `span`, open or closed, that began at or after `since_ns` belong to `parent` from now on; `parent` itself,
+ * should it be one of them, is excepted. Comes before the RING_SPAN of `span`, if it has one; a span that is dissolved has none. */
 struct ring_move {
   uint8_t type, pad[7];
   uint64_t span, parent;

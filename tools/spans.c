@@ -261,7 +261,7 @@ static void moves_apply(struct spans *spans, int64_t sid) {
     return;
   for (size_t i = 0; i < spans->block.count; i++) {
     struct span_row *row = &spans->block.rows[i];
-    row->parent = spans_moves_apply(&spans->moves, row->parent, row->start_ns);
+    row->parent = spans_moves_apply(&spans->moves, row->id, row->parent, row->start_ns);
   }
 }
 
@@ -346,7 +346,7 @@ static int next_open(struct spans *spans) {
       .flags = (uint8_t)sqlite3_column_int(s, 7),
       .module = (uint32_t)sqlite3_column_int64(s, 8),
   };
-  row->parent = spans_moves_apply(&spans->moves, (uint64_t)sqlite3_column_int64(s, 1), row->start_ns);
+  row->parent = spans_moves_apply(&spans->moves, row->id, (uint64_t)sqlite3_column_int64(s, 1), row->start_ns);
   spans->open_rows++;
   spans->chunk = row;
   spans->chunk_rows = 1;

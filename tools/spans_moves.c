@@ -57,13 +57,13 @@ void spans_moves_fini(struct spans_moves *moves) {
   *moves = (struct spans_moves){0};
 }
 
-uint64_t spans_moves_apply(const struct spans_moves *moves, uint64_t parent, int64_t start_ns) {
+uint64_t spans_moves_apply(const struct spans_moves *moves, uint64_t id, uint64_t parent, int64_t start_ns) {
   if (!moves->count)
     return parent;
   uint32_t done = 0;
   for (;;) {
     uint32_t at = moves->slots[slot_of(moves, parent)];
-    while (at && (at <= done || moves->list[at - 1].since_ns > start_ns))
+    while (at && (at <= done || moves->list[at - 1].since_ns > start_ns || moves->list[at - 1].parent == id))
       at = moves->list[at - 1].next;
     if (!at)
       return parent;

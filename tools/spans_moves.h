@@ -25,6 +25,6 @@ void spans_moves_clear(struct spans_moves *moves);                             /
 void spans_moves_fini(struct spans_moves *moves);
 
 /* The parent of a span that was stored with `parent` and began at start_ns. Each move counts once and only after those before it. */
-uint64_t spans_moves_apply(const struct spans_moves *moves, uint64_t parent, int64_t start_ns);
+uint64_t spans_moves_apply(const struct spans_moves *moves, uint64_t id, uint64_t parent, int64_t start_ns);
 
 #endif
