@@ -9,6 +9,8 @@
 #include "log.h"
 
 #define MS 1000000ull
+#define IDLE_NS (20 * MS) /* nothing came for IDLE_BEATS looks: a full ring is still far */
+#define IDLE_BEATS 20u
 #define QUIET_NS (5 * MS)
 #define BUSY_NS (1 * MS)
 #define AWAIT_NS (1000 * MS) /* only sessions without memory: a look now and then */
@@ -106,9 +108,18 @@ static int commit(struct drain *d) {
   return 0;
 }
 
+/* What came so far, of all sessions. */
+static int64_t taken(const struct drain *d) {
+  int64_t sum = 0;
+  for (const struct session *s = d->roster->first; s; s = s->next)
+    sum += s->ingest.spans + s->ingest.marks_stored;
+  return sum;
+}
+
 /* Takes what is in the rings. True: a commit should not wait. */
 static bool take(struct drain *d, enum session_fill *fill) {
   size_t pending = 0;
+  int64_t before = taken(d);
   for (struct session *s = d->roster->first; s; s = s->next) {
     if (!s->segment.memory || s->phase == SESSION_ENDED)
       continue;
@@ -119,6 +130,7 @@ static bool take(struct drain *d, enum session_fill *fill) {
     }
     pending += ingest_pending(&s->ingest);
   }
+  d->idle_beats = taken(d) == before ? d->idle_beats + 1 : 0;
   return *fill == SESSION_URGENT || pending > MAX_PENDING;
 }
 
@@ -135,7 +147,10 @@ static void rest(struct drain *d, enum session_fill fill) {
   else if (d->failing)
     arm(d->timer, RETRY_NS / 4);
   else
-    arm(d->timer, !d->roster->mapped ? AWAIT_NS : fill == SESSION_QUIET ? QUIET_NS : BUSY_NS);
+    arm(d->timer, !d->roster->mapped           ? AWAIT_NS
+                  : fill != SESSION_QUIET      ? BUSY_NS
+                  : d->idle_beats < IDLE_BEATS ? QUIET_NS
+                                               : IDLE_NS);
 }
 
 static void beat(evutil_socket_t fd, short what, void *arg) {

@@ -25,6 +25,7 @@ struct drain {
   uint64_t idle_exit_ns; /* 0: never */
   uint64_t last_commit_ns, retry_ns;
   bool failing, urgent;
+  unsigned idle_beats;     /* looks in a row at which nothing had come */
   void (*idle)(void *arg); /* no session was alive for that long */
   void *idle_arg;
   void (*forget)(void *arg, struct session *session); /* the session is freed while it has a connection: close that */
