@@ -469,7 +469,7 @@ def size(thing):
     out = io.BytesIO()
     torch.save(thing, out)
     return len(out.getvalue())
-print(size(job.model), size(job.opt.state_dict()), len(pickle.dumps(job.model)), len(pickle.dumps(loader)))
+print(size(job.model), size(job.opt.state_dict()), [b"cirron" in pickle.dumps(x) for x in (job.model, job.opt, loader)])
 print(sorted(vars(job.model)), sorted(vars(job.opt)), sorted(vars(loader)))
 print([len(getattr(job.model, n)) for n in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")])
 print(torch.nn.modules.module._global_forward_hooks, type(job.opt).step.__qualname__, nn.Module.__call__.__qualname__)
