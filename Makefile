@@ -47,7 +47,7 @@ all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query
 
 $(B)/libcirron_agent.so: $(AGENT_O) agent/exports.map
 	@mkdir -p $(@D); echo "  LINK  $@"
-	$(Q)$(CC) $(OPT) $(AGENT_LD) -o $@ $(AGENT_O)
+	$(Q)$(CC) $(OPT) $(AGENT_LD) -o $@.new $(AGENT_O) && mv $@.new $@ # whole or not at all: programs may be starting under it
 
 $(B)/collectord: $(COLL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
