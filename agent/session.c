@@ -86,6 +86,7 @@ static void publish_ranks(void) {
   __atomic_store_n(&segment->rank, ranks.rank, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->local_rank, ranks.local_rank, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->world_size, ranks.world_size, __ATOMIC_RELAXED);
+  __atomic_store_n(&segment->ranks_known, 1, __ATOMIC_RELEASE);
 }
 
 static bool make(void) {

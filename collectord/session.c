@@ -310,6 +310,8 @@ static void look_at_ranks(struct session *s) {
   const struct ring_segment *segment = s->segment.memory;
   const int32_t *from[] = {&segment->rank, &segment->local_rank, &segment->world_size};
   int64_t *to[] = {&s->row.rank, &s->row.local_rank, &s->row.world_size};
+  if (!__atomic_load_n(&segment->ranks_known, __ATOMIC_ACQUIRE))
+    return;
   for (int i = 0; i < 3; i++) {
     int64_t now = __atomic_load_n(from[i], __ATOMIC_RELAXED);
     if (now < 0)

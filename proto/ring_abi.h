@@ -172,7 +172,7 @@ struct ring_segment {
   uint32_t names_used; /* bytes of the names area in use; atomic, release after the entry is whole */
   /* The rank as the script has it by now (launchers of threads and spawned processes set it late); -1: not set. Atomics. */
   int32_t rank, local_rank, world_size;
-  uint32_t pad0;
+  uint32_t ranks_known; /* 0: those of the Hello hold. Atomic, release after the ranks. */
   /* counters: relaxed atomics */
   uint64_t dropped_depth;  /* scopes beyond the deepest level */
   uint64_t refused_marks;  /* values of a type that cannot be kept */
