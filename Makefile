@@ -34,8 +34,8 @@ LD_Q := $(shell pkg-config --libs $(LIBS_Q) 2>/dev/null) -lm
 
 # The agent is a guest: libc only, hidden symbols, symbol versions that old systems have.
 AGENT_CF := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing $(if $(SAN),,-fno-stack-protector)
-# noseparate-code: two mappings less for every program that is started under the preload.
-AGENT_LD := -shared -Wl,-z,now -Wl,-z,noseparate-code -Wl,-z,defs -Wl,--version-script=agent/exports.map -Wl,-soname,libcirron_agent.so
+# noseparate-code and norelro: two mappings and a change of protection less for every program started under the preload.
+AGENT_LD := -shared -Wl,-z,now -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,-z,defs -Wl,--version-script=agent/exports.map -Wl,-soname,libcirron_agent.so
 
 AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))

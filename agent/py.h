@@ -190,10 +190,10 @@ struct py_api {
   PY_OPTIONAL(X)
 #undef X
 #define X(name) void *name;
-      PY_OBJECTS(X)
+  PY_OBJECTS(X)
 #undef X
-      /* Facts about this interpreter. */
-      int version; /* 311 for 3.11 */
+  /* Facts about this interpreter. */
+  int version; /* 311 for 3.11 */
   bool free_threaded;
   size_t header; /* bytes of PyObject's head: 16, free-threaded 32 */
 };

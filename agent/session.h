@@ -40,7 +40,7 @@ void session_ring_give(struct ring *ring); /* its thread ends; what is in it sta
 struct ring *session_rings(void);
 
 uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
-uint64_t session_clock(void);   /* CLOCK_MONOTONIC, nanoseconds */
+uint64_t session_clock(void);          /* CLOCK_MONOTONIC, nanoseconds */
 
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
 void session_close(void);

@@ -15,7 +15,7 @@ const char *const schema_sql =
     " host TEXT, exe TEXT, argv TEXT, cwd TEXT, python_version TEXT, run_id TEXT, agent_version TEXT,"
     " attrs TEXT NOT NULL DEFAULT '{}',"
     " start_ns INTEGER NOT NULL, end_ns INTEGER," /* of the process; end_ns is NULL while it runs */
-    " last_ns INTEGER," /* the end of the latest span */
+    " last_ns INTEGER,"                           /* the end of the latest span */
     " exit_code INTEGER, exit_signal INTEGER,"
     " spans INTEGER NOT NULL DEFAULT 0, marks INTEGER NOT NULL DEFAULT 0," /* stored */
     " emitted_spans INTEGER NOT NULL DEFAULT 0, emitted_marks INTEGER NOT NULL DEFAULT 0,"
@@ -27,14 +27,14 @@ const char *const schema_sql =
 
     "CREATE TABLE epochs("
     " sid INTEGER NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL,"
-    " kind TEXT NOT NULL," /* epoch, eval */
+    " kind TEXT NOT NULL,"                                     /* epoch, eval */
     " idx INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER," /* end_ns NULL: unfinished */
     " cpu_ns INTEGER, rank INTEGER, tid INTEGER,"
     " PRIMARY KEY(sid, span)) WITHOUT ROWID;"
 
     "CREATE TABLE steps("
     " sid INTEGER NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL,"
-    " epoch INTEGER,"                 /* the span of the epoch around it */
+    " epoch INTEGER," /* the span of the epoch around it */
     " idx INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,"
     " data_load_ns INTEGER NOT NULL, forward_ns INTEGER NOT NULL,"
     " backward_ns INTEGER NOT NULL, optimizer_ns INTEGER NOT NULL," /* of its direct children of these kinds */
@@ -45,8 +45,8 @@ const char *const schema_sql =
 
     "CREATE TABLE marks("
     " sid INTEGER NOT NULL, mark INTEGER NOT NULL, span INTEGER NOT NULL, name INTEGER NOT NULL,"
-    " ts_ns INTEGER NOT NULL, kind TEXT NOT NULL,"       /* point, summary */
-    " value_type TEXT NOT NULL,"                         /* float, int, bool, string */
+    " ts_ns INTEGER NOT NULL, kind TEXT NOT NULL," /* point, summary */
+    " value_type TEXT NOT NULL,"                   /* float, int, bool, string */
     " value," /* NaN and infinities are the texts NaN, Infinity, -Infinity with value_type float */
     " attrs TEXT,"
     " PRIMARY KEY(sid, mark)) WITHOUT ROWID;"
@@ -87,7 +87,8 @@ const char *const schema_sql =
 
     /* Children of `span` in sealed blocks that began at or after since_ns belong to `parent`; applied while reading, in order. */
     "CREATE TABLE moves("
-    " move INTEGER PRIMARY KEY, sid INTEGER NOT NULL, span INTEGER NOT NULL, since_ns INTEGER NOT NULL, parent INTEGER NOT NULL);"
+    " move INTEGER PRIMARY KEY, sid INTEGER NOT NULL, span INTEGER NOT NULL, since_ns INTEGER NOT NULL, parent INTEGER NOT "
+    "NULL);"
     "CREATE INDEX moves_session ON moves(sid);"
 
     /* How far each ring was read, in the same transaction as what was read. */

@@ -39,17 +39,17 @@ unsigned store_generation(const struct store *store);
 struct session_row {
   uint64_t prefix;
   int64_t pid, ppid, uid;
-  int64_t rank, local_rank, world_size; /* -1: NULL */
+  int64_t rank, local_rank, world_size;                                                            /* -1: NULL */
   const char *host, *exe, *argv_json, *cwd, *python_version, *run_id, *agent_version, *attrs_json; /* NULL allowed, UTF-8 */
   int64_t start_ns;
 };
 
 struct session_state {
-  const char *state;        /* SESSION_... */
-  int64_t end_ns;           /* 0: NULL */
-  int64_t last_ns;          /* 0: NULL */
-  int exit_code;            /* -1: NULL */
-  int exit_signal;          /* 0: NULL */
+  const char *state; /* SESSION_... */
+  int64_t end_ns;    /* 0: NULL */
+  int64_t last_ns;   /* 0: NULL */
+  int exit_code;     /* -1: NULL */
+  int exit_signal;   /* 0: NULL */
   int64_t spans, marks, emitted_spans, emitted_marks;
   const char *dropped_json; /* a JSON object */
   int64_t dropped_total, overhead_ns;
@@ -105,7 +105,7 @@ int store_mark(struct store *store, int64_t sid, const struct mark_row *row); /*
 struct step_row {
   uint64_t span, parent, epoch; /* epoch 0: none */
   int64_t index, start_ns, end_ns, cpu_ns, gpu_ns;
-  int64_t phase_ns[4];  /* data_load, forward, backward, optimizer */
+  int64_t phase_ns[4]; /* data_load, forward, backward, optimizer */
   int64_t phase_count[4];
   int64_t rank;
   uint32_t tid;

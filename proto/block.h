@@ -11,20 +11,21 @@
 
 #define BLOCK_MAX 4096u
 #define BLOCK_FORMAT 1u
-#define BLOCK_MAX_RAW (64u << 20) /* bytes before compression: what BLOCK_MAX spans with the longest attributes of a ring take */
+#define BLOCK_MAX_RAW                                                                                                          \
+  (64u << 20) /* bytes before compression: what BLOCK_MAX spans with the longest attributes of a ring take */
 
 /* One span as it is stored. Ids are the sequence numbers within the session, times are wall-clock nanoseconds, names are rows of
  * the `names` table (0: none). */
 struct span_row {
   uint64_t id, parent;
   int64_t start_ns, end_ns;
-  int64_t index;            /* or SPAN_NO_INDEX */
-  int64_t cpu_ns, gpu_ns;   /* or SPAN_NO_TIME */
+  int64_t index;          /* or SPAN_NO_INDEX */
+  int64_t cpu_ns, gpu_ns; /* or SPAN_NO_TIME */
   uint32_t name, module, exception;
   uint32_t tid;
-  uint8_t kind, flags;      /* enum span_kind, enum span_flag */
+  uint8_t kind, flags; /* enum span_kind, enum span_flag */
   uint32_t attrs_len;
-  const char *attrs;        /* a JSON object, attrs_len bytes and no zero byte behind them, or NULL; see below for who owns it */
+  const char *attrs; /* a JSON object, attrs_len bytes and no zero byte behind them, or NULL; see below for who owns it */
 };
 
 /* Encode rows[0..n) into a buffer from malloc. Returns 0, or -EINVAL (n is 0 or above BLOCK_MAX, or more than BLOCK_MAX_RAW

@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RING_MAGIC 0x31676e6972726963ull /* "cirring1", little endian */
+#define RING_MAGIC 0x31676e6972726963ull  /* "cirring1", little endian */
 #define SEGMENT_MAGIC 0x31676573726963ull /* "cirseg1" */
 #define RING_ABI_MAJOR 1
 #define RING_ABI_MINOR 0
@@ -91,8 +91,8 @@ struct ring_span {
   uint32_t name;
   uint64_t id, parent;
   uint64_t start_ns, end_ns;
-  int64_t index;  /* or SPAN_NO_INDEX */
-  int64_t cpu_ns; /* CPU time of the span's thread, or SPAN_NO_TIME */
+  int64_t index;      /* or SPAN_NO_INDEX */
+  int64_t cpu_ns;     /* CPU time of the span's thread, or SPAN_NO_TIME */
   uint32_t module;    /* class name of the module or optimizer, or 0 */
   uint32_t exception; /* class name of the exception, or 0 */
 };
@@ -154,7 +154,7 @@ struct ring_header {
   uint64_t session;    /* the session's prefix */
   uint8_t pad0[32];
   /* writer's line; head is atomic, the counters are written by the writer alone and may be read at any time */
-  uint64_t head; /* cells ever published */
+  uint64_t head;                         /* cells ever published */
   uint64_t emitted_spans, emitted_marks; /* asked for, dropped ones included */
   uint64_t dropped_spans, dropped_marks; /* no room in the ring */
   uint64_t dropped_moves;
@@ -174,11 +174,11 @@ struct ring_segment {
   int32_t rank, local_rank, world_size;
   uint32_t ranks_known; /* 0: those of the Hello hold. Atomic, release after the ranks. */
   /* counters: relaxed atomics */
-  uint64_t dropped_depth;  /* scopes beyond the deepest level */
-  uint64_t refused_marks;  /* values of a type that cannot be kept */
-  uint64_t dropped_names;  /* no room for the text; the records show no name */
-  uint64_t dropped_rings;  /* spans and marks of threads for which no ring could be made */
-  uint64_t overhead_ns;    /* what the agent measured of its own cost */
+  uint64_t dropped_depth; /* scopes beyond the deepest level */
+  uint64_t refused_marks; /* values of a type that cannot be kept */
+  uint64_t dropped_names; /* no room for the text; the records show no name */
+  uint64_t dropped_rings; /* spans and marks of threads for which no ring could be made */
+  uint64_t overhead_ns;   /* what the agent measured of its own cost */
   uint64_t pad1[3];
 };
 
@@ -197,7 +197,7 @@ static_assert(offsetof(struct ring_mark, value) == 32, "layout is fixed");
 /* Offsets inside a ring of `cells` cells. */
 #define RING_OPEN_OFFSET RING_PAGE
 #define RING_CELLS_OFFSET (RING_PAGE + RING_OPEN_SLOTS * (uint32_t)sizeof(struct ring_open))
-#define RING_BYTES(cells) ((size_t)RING_CELLS_OFFSET + (size_t)(cells) * RING_CELL)
+#define RING_BYTES(cells) ((size_t)RING_CELLS_OFFSET + (size_t)(cells)*RING_CELL)
 #define SEGMENT_NAMES_OFFSET RING_PAGE
 #define SEGMENT_NAMES_BYTES (SEGMENT_BYTES - SEGMENT_NAMES_OFFSET)
 

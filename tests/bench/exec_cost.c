@@ -1,6 +1,7 @@
-/* What the preload costs a program that it does not concern: start and end of /bin/true with and without it, in turns.
+/* What the preload costs a program that it does not concern: start and end of /bin/true with and without it, in turns. The floor is
+ * an object with nothing in it: what the loader takes for any preload.
  *
- *   exec_cost AGENT ROUNDS
+ *   exec_cost AGENT EMPTY ROUNDS
  */
 #include <spawn.h>
 #include <stdint.h>
@@ -31,28 +32,31 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+enum { NONE, NONE_AGAIN, EMPTY, AGENT, SIDES };
+static const char *const labels[SIDES] = {"without", "without, again", "an empty object", "the agent"};
+
 int main(int argc, char **argv) {
-  if (argc != 3)
+  if (argc != 4)
     return 2;
-  int rounds = atoi(argv[2]);
-  char preload[4200];
-  snprintf(preload, sizeof preload, "LD_PRELOAD=%s", argv[1]);
-  char *plain[] = {"PATH=/bin", NULL}, *agent[] = {"PATH=/bin", preload, NULL};
-  char **sides[] = {plain, agent, plain}; /* the third shows the noise */
-  uint64_t *times[3];
-  for (int side = 0; side < 3; side++)
+  int rounds = atoi(argv[3]);
+  char preload[2][4200];
+  char *plain[] = {"PATH=/bin", NULL};
+  char *with[2][3] = {{"PATH=/bin", preload[0], NULL}, {"PATH=/bin", preload[1], NULL}};
+  for (int i = 0; i < 2; i++)
+    snprintf(preload[i], sizeof preload[i], "LD_PRELOAD=%s", argv[2 - i]);
+  char **environments[SIDES] = {plain, plain, with[0], with[1]};
+  uint64_t *times[SIDES];
+  for (int side = 0; side < SIDES; side++)
     times[side] = calloc((size_t)rounds, sizeof(uint64_t));
   for (int i = 0; i < rounds; i++)
-    for (int side = 0; side < 3; side++)
-      times[(side + i) % 3][i] = once(sides[(side + i) % 3]);
-  for (int side = 0; side < 3; side++)
+    for (int side = 0; side < SIDES; side++)
+      times[(side + i) % SIDES][i] = once(environments[(side + i) % SIDES]);
+  for (int side = 0; side < SIDES; side++)
     qsort(times[side], (size_t)rounds, sizeof(uint64_t), ascending);
-  for (int side = 1; side < 3; side++) {
-    const uint64_t *a = times[0], *b = times[side];
-    int low = rounds / 20, middle = rounds / 2;
-    printf("  %-16s  best %7.1f us, ratio %.3f   median %7.1f us, ratio %.3f\n",
-           side == 1 ? "with the agent" : "without, again", (double)b[low] / 1e3, (double)b[low] / (double)a[low],
-           (double)b[middle] / 1e3, (double)b[middle] / (double)a[middle]);
-  }
+  int low = rounds / 20, middle = rounds / 2;
+  for (int side = 0; side < SIDES; side++)
+    printf("  %-16s  best %7.1f us, ratio %.3f   median %7.1f us, ratio %.3f\n", labels[side], (double)times[side][low] / 1e3,
+           (double)times[side][low] / (double)times[NONE][low], (double)times[side][middle] / 1e3,
+           (double)times[side][middle] / (double)times[NONE][middle]);
   return 0;
 }
