@@ -10,7 +10,7 @@
 
 #define DEFAULT_DB "/var/lib/cirron/traces.db"
 
-enum kind { FLAG, PATH, NUMBER };
+enum kind { FLAG, PATH, NAME, NUMBER };
 
 struct option {
   const char *name;
@@ -29,8 +29,12 @@ static const struct option options[] = {
     {"db", PATH, FIELD(db), 0, 0, "PATH", "the store (default: " DEFAULT_DB ")"},
     {"foreground", FLAG, FIELD(foreground), 0, 0, NULL, "do not go into the background"},
     {"idle-exit", NUMBER, FIELD(idle_exit_s), 1, 86400, "SECONDS", "end when no session was alive for that long"},
+    {"user", NAME, FIELD(user), 0, 0, "NAME", "give up root and run as this user"},
+    {"group", NAME, FIELD(group), 0, 0, "NAME", "accept processes of this group's members too, and let them read the store"},
     {"any-user", FLAG, FIELD(any_user), 0, 0, NULL, "accept traced processes of every user, not only of our own and root"},
     {"max-sessions", NUMBER, FIELD(max_sessions), 1, 65536, "N", "sessions at a time (default: 256)"},
+    {"max-user-sessions", NUMBER, FIELD(max_user_sessions), 1, 65536, "N",
+     "those of one user (default: all; half of them with --group or --any-user)"},
     {"max-rings", NUMBER, FIELD(max_rings), 1, 65536, "N", "threads of one session (default: 1024)"},
 };
 #define OPTIONS (sizeof options / sizeof *options)
@@ -66,6 +70,13 @@ static bool set(struct config *c, const struct option *o, const char *text, cons
   case PATH:
     if (!*text || strlen(text) >= PATH_MAX) {
       snprintf(message, len, "%s%s: needs a path of 1 to %d bytes", where, o->name, PATH_MAX - 1);
+      return false;
+    }
+    strcpy(field, text);
+    return true;
+  case NAME:
+    if (!*text || strlen(text) >= sizeof c->user) {
+      snprintf(message, len, "%s%s: needs a name of 1 to %zu bytes", where, o->name, sizeof c->user - 1);
       return false;
     }
     strcpy(field, text);
@@ -212,6 +223,8 @@ enum config_result config_parse(int argc, char *const *argv, struct config *out,
       return CONFIG_INVALID;
     result = walk(argc, argv, out, &file, message, message_len);
   }
+  if (!out->max_user_sessions) /* where several share it, one of them must not have it all */
+    out->max_user_sessions = out->any_user || out->group[0] ? (out->max_sessions + 1) / 2 : out->max_sessions;
   if (!out->socket[0]) {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (runtime && runtime[0] == '/')

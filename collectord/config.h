@@ -12,8 +12,10 @@ struct config {
   bool any_user;
   char socket[PATH_MAX]; /* empty: where agents look first (link_abi.h) */
   char db[PATH_MAX];
-  uint64_t idle_exit_s; /* 0: never */
+  uint64_t idle_exit_s;     /* 0: never */
+  char user[64], group[64]; /* empty: as we are; nobody else */
   uint64_t max_sessions, max_rings;
+  uint64_t max_user_sessions; /* of one user */
 };
 
 enum config_result {

@@ -201,6 +201,9 @@ static bool conn_read(struct conn *c, unsigned turns) {
   if (got == -EBUSY)
     log_limited(LOG_LIMIT, "session", 0, "pid %d is refused: %zu sessions are alive (--max-sessions)", (int)c->peer.pid,
                 c->all->roster->max_sessions);
+  else if (got == -EDQUOT)
+    log_limited(LOG_LIMIT, "session", 0, "pid %d is refused: user %d has %zu sessions (--max-user-sessions)", (int)c->peer.pid,
+                (int)c->peer.uid, c->all->roster->max_user_sessions);
   else if (got != -ECONNRESET)
     log_limited(LOG_BAD_MESSAGE, "connection", got, "of pid %d is closed: its message cannot be accepted", (int)c->peer.pid);
   conn_lose(c);
@@ -233,8 +236,36 @@ void conn_forget(void *unused, struct session *session) {
   conn_close(c);
 }
 
-static bool may_come(const struct conns *conns, const struct ucred *who) {
-  return conns->any_user || who->uid == 0 || who->uid == geteuid();
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
+
+/* Is the process at the other end in this group? Its own group, or one of the others it had when it connected. */
+static bool in_group(int fd, const struct ucred *who, gid_t group) {
+  gid_t few[64], *groups = few, *more = NULL;
+  socklen_t len = sizeof few;
+  if (who->gid == group)
+    return true;
+  int failed = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+  if (failed && errno == ERANGE && (groups = more = malloc(len)))
+    failed = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+  bool found = false;
+  for (size_t i = 0; !failed && !found && i < len / sizeof *groups; i++)
+    found = groups[i] == group;
+  free(more);
+  return found;
+}
+
+static bool may_come(const struct conns *conns, int fd, const struct ucred *who) {
+  return conns->any_user || who->uid == 0 || who->uid == geteuid() ||
+         (conns->group != (gid_t)-1 && in_group(fd, who, conns->group));
+}
+
+static bool has_room(const struct conns *conns, uid_t uid) {
+  size_t of_user = 0;
+  for (const struct conn *c = conns->first; c; c = c->next)
+    of_user += c->peer.uid == uid;
+  return conns->count < conns->max && of_user < conns->max_user;
 }
 
 static int start(struct conn *c) {
@@ -248,14 +279,15 @@ static int start(struct conn *c) {
 void conn_accept(struct conns *conns, int fd) {
   struct ucred who = {0};
   socklen_t len = sizeof who;
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !may_come(conns, &who)) {
-    log_limited(LOG_REFUSED_PEER, "listener", 0, "a process of user %d is refused (--any-user would accept it)", (int)who.uid);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || !may_come(conns, fd, &who)) {
+    log_limited(LOG_REFUSED_PEER, "listener", 0, "a process of user %d is refused (--group or --any-user would accept it)",
+                (int)who.uid);
     close(fd);
     return;
   }
-  struct conn *c = conns->count < conns->max ? calloc(1, sizeof *c) : NULL;
+  struct conn *c = has_room(conns, who.uid) ? calloc(1, sizeof *c) : NULL;
   if (!c) {
-    log_limited(LOG_LIMIT, "listener", 0, "a connection is refused: there are %zu", conns->count);
+    log_limited(LOG_LIMIT, "listener", 0, "a connection of user %d is refused: there are %zu", (int)who.uid, conns->count);
     close(fd);
     return;
   }

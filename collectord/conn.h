@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct roster;
 struct session;
@@ -16,7 +17,8 @@ struct conns { /* all connections of a listener */
   struct event_base *base;
   struct roster *roster;
   bool any_user;
-  size_t count, max;
+  gid_t group;                 /* whose members may come too; (gid_t)-1: no group */
+  size_t count, max, max_user; /* max_user: of one user */
   struct conn *first;
 };
 

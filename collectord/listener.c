@@ -49,13 +49,16 @@ static int inherit(struct listener *l, char *why, size_t len) {
   return 1;
 }
 
-static void make_folder(const char *path) {
+/* Others come only where the socket is for them. */
+static void make_folder(const char *path, mode_t mode) {
   char folder[PATH_MAX];
   snprintf(folder, sizeof folder, "%s", path);
   char *slash = strrchr(folder, '/');
   if (slash && slash != folder) {
     *slash = '\0';
-    (void)mkdir(folder, 0700); /* bind says what is wrong if this did not work */
+    mode_t before = umask(0022);
+    (void)mkdir(folder, mode & 077 ? 0755 : 0700); /* bind says what is wrong if this did not work */
+    umask(before);
   }
 }
 
@@ -84,25 +87,25 @@ static int remove_stale(const struct sockaddr_un *address, char *why, size_t len
   return 0;
 }
 
-static int bind_at(int fd, const struct sockaddr_un *address) {
-  mode_t before = umask(0177);
+static int bind_at(int fd, const struct sockaddr_un *address, mode_t mode) {
+  mode_t before = umask(~mode & 0777);
   int err = bind(fd, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : -errno;
   umask(before);
   return err;
 }
 
-static int listen_at(const struct sockaddr_un *address, struct listener *l, char *why, size_t len) {
+static int listen_at(const struct sockaddr_un *address, mode_t mode, struct listener *l, char *why, size_t len) {
   const char *path = address->sun_path;
   l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (l->fd < 0)
     return say(-errno, why, len, "%s: no socket (%s)", path, strerror(errno));
-  make_folder(path);
-  int err = bind_at(l->fd, address);
+  make_folder(path, mode);
+  int err = bind_at(l->fd, address, mode);
   if (err == -EADDRINUSE) {
     err = remove_stale(address, why, len);
     if (err)
       return err;
-    err = bind_at(l->fd, address);
+    err = bind_at(l->fd, address, mode);
   }
   if (err)
     return say(err, why, len, "%s: cannot be made (%s); the folder must exist and be writable, or choose another --socket",
@@ -116,7 +119,7 @@ static int listen_at(const struct sockaddr_un *address, struct listener *l, char
   return 0;
 }
 
-int listener_open(const char *path, struct listener *out, char *why, size_t why_len) {
+int listener_open(const char *path, mode_t mode, struct listener *out, char *why, size_t why_len) {
   struct listener l = {.fd = -1};
   int err = inherit(&l, why, why_len);
   if (err < 0)
@@ -128,7 +131,7 @@ int listener_open(const char *path, struct listener *out, char *why, size_t why_
                  "%s: longer than the %zu bytes a socket's path may have; choose a shorter --socket", path,
                  sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
-    err = listen_at(&address, &l, why, why_len);
+    err = listen_at(&address, mode, &l, why, why_len);
     if (err) {
       if (l.fd >= 0)
         close(l.fd);

@@ -20,10 +20,10 @@ struct listener {
   struct conns *conns;
 };
 
-/* Binds and listens at `path`, mode 0600; makes its last folder where that is missing (0700). A socket file on which nobody
+/* Binds and listens at `path`, with these rights; makes its last folder where that is missing (0700, or 0755 if others may connect). A socket file on which nobody
  * answers, and which is ours, is replaced. On failure `why` is one line with the path and what to do; -EADDRINUSE: another collector
  * answers there. */
-int listener_open(const char *path, struct listener *out, char *why, size_t why_len);
+int listener_open(const char *path, mode_t mode, struct listener *out, char *why, size_t why_len);
 
 /* Begins to accept. */
 int listener_start(struct listener *listener, struct conns *conns);

@@ -1,6 +1,6 @@
 /* collectord: keeps what traced training jobs report in a store.
  *
- * Start: settings, store (its lock says whether another collector has it), socket, sessions that an earlier collector left, loop.
+ * Start: settings, folders, privileges given up, store (its lock says whether another collector has it), socket, sessions that an earlier collector left, loop.
  * End (SIGTERM, SIGINT, or idle): no new connections, last records, commit, status 0. Sessions whose process lives stay running in the
  * store: it may find the next collector. One thread runs it all; the store checkpoints on one of its own.
  */
@@ -21,19 +21,23 @@
 #include "drain.h"
 #include "listener.h"
 #include "log.h"
+#include "privs.h"
 #include "roster.h"
 #include "store.h"
+#include "watchdog.h"
 
 enum { EXIT_OK, EXIT_CANNOT, EXIT_USAGE };
 
 struct collector {
   struct config config;
+  struct privs privs;
   struct event_base *base;
   struct store *store;
   struct listener listener;
   struct conns conns;
   struct roster roster;
   struct drain drain;
+  struct watchdog watchdog;
   struct event *term, *interrupt;
 };
 
@@ -57,21 +61,26 @@ static void raise_limits(void) {
   }
 }
 
-static void make_folder_of(const char *path) {
-  char folder[PATH_MAX];
-  snprintf(folder, sizeof folder, "%s", path);
-  char *slash = strrchr(folder, '/');
-  if (!slash || slash == folder)
-    return;
-  *slash = '\0';
-  (void)mkdir(folder, 0700); /* store_open says what is wrong if this did not work */
+/* What takes root, where we are root, and then no more of it. */
+static int settle(struct collector *c) {
+  char why[512] = "";
+  int err = privs_find(&c->config, &c->privs, why, sizeof why);
+  if (!err) {
+    privs_make_folder(&c->privs, c->config.db, false);
+    if (!getenv("LISTEN_FDS")) /* else the socket is there */
+      privs_make_folder(&c->privs, c->config.socket, c->privs.socket_mode != 0600);
+    err = privs_drop(&c->privs, why, sizeof why);
+  }
+  if (err)
+    log_line("main", 0, "%s", why);
+  return err;
 }
 
 /* Opens what needs to be there before anyone may be told that we run. Returns an exit status; EXIT_OK with store NULL: another
  * private collector has it, and we are not needed. */
 static int open_all(struct collector *c) {
   char why[512] = "";
-  make_folder_of(c->config.db);
+  privs_share_store(&c->privs, c->config.db);
   bool private = c->config.idle_exit_s != 0;
   int err = store_open(c->config.db, &c->store, why, sizeof why);
   if (err == -EWOULDBLOCK && private)
@@ -80,7 +89,7 @@ static int open_all(struct collector *c) {
     log_line("store", 0, "%s", why);
     return EXIT_CANNOT;
   }
-  err = listener_open(c->config.socket, &c->listener, why, sizeof why);
+  err = listener_open(c->config.socket, c->privs.socket_mode, &c->listener, why, sizeof why);
   if (err) {
     store_close(c->store);
     c->store = NULL;
@@ -111,6 +120,7 @@ static int set_up(struct collector *c) {
       .base = c->base,
       .store = c->store,
       .max_sessions = c->config.max_sessions,
+      .max_user_sessions = c->config.max_user_sessions,
       .max_rings = c->config.max_rings,
       .notify = drain_wake,
       .notify_arg = &c->drain,
@@ -129,7 +139,9 @@ static int set_up(struct collector *c) {
       .base = c->base,
       .roster = &c->roster,
       .any_user = c->config.any_user,
+      .group = c->privs.group,
       .max = 2 * c->config.max_sessions + 64,
+      .max_user = 2 * c->config.max_user_sessions + 32,
   };
   c->term = evsignal_new(c->base, SIGTERM, on_signal, c);
   c->interrupt = evsignal_new(c->base, SIGINT, on_signal, c);
@@ -138,6 +150,8 @@ static int set_up(struct collector *c) {
   int err = drain_init(&c->drain);
   if (!err)
     err = roster_take_stock(&c->roster);
+  if (!err)
+    err = watchdog_start(&c->watchdog, c->base);
   return err ? err : listener_start(&c->listener, &c->conns);
 }
 
@@ -157,6 +171,7 @@ static void tear_down(struct collector *c) {
   listener_close(&c->listener);
   conns_fini(&c->conns);
   drain_fini(&c->drain);
+  watchdog_stop(&c->watchdog);
   if (c->base)
     roster_fini(&c->roster);
   if (c->term)
@@ -241,10 +256,11 @@ int main(int argc, char **argv) {
   case CONFIG_RUN:
     break;
   }
-  umask(077);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   raise_limits();
+  if (settle(&c) != 0)
+    return EXIT_CANNOT;
   int ready = -1;
   if (!c.config.foreground) {
     int err = background(&ready);

@@ -129,6 +129,14 @@ static int make(struct roster *roster, const Cirron__Hello *hello, const struct 
   return 0;
 }
 
+/* Sessions of a user whose process may still be there. */
+static size_t of_user(const struct roster *roster, uid_t uid) {
+  size_t n = 0;
+  for (const struct session *s = roster->first; s; s = s->next)
+    n += s->segment.memory && s->phase != SESSION_ENDED && s->row.uid == (int64_t)uid;
+  return n;
+}
+
 int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
                  struct session **out) {
   struct session *known = find(roster, hello->session);
@@ -152,6 +160,8 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
   if (roster->count >= roster->max_sessions)
     return -EBUSY;
   end_of_earlier(roster, peer, hello->session);
+  if (of_user(roster, peer->uid) >= roster->max_user_sessions)
+    return -EDQUOT;
   return make(roster, hello, peer, socket, segment_fd, out);
 }
 

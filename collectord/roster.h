@@ -13,7 +13,7 @@ struct event_base;
 struct roster {
   struct event_base *base;
   struct store *store;
-  size_t max_sessions, max_rings;
+  size_t max_sessions, max_user_sessions, max_rings;
   struct session *first;
   size_t count;
   size_t mapped; /* those with rings to look into */
@@ -27,7 +27,7 @@ struct roster {
 /* Finds the sessions that a collector before us left running; those whose process is gone end soon. */
 int roster_take_stock(struct roster *roster);
 
-/* A process says Hello: 0 and its session. -EBUSY: too many; -EALREADY: another process has this session; or as session_new. */
+/* A process says Hello: 0 and its session. -EBUSY: too many; -EDQUOT: too many of its user; -EALREADY: another process has this session; or as session_new. */
 int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
                  struct session **out);
 

@@ -45,6 +45,19 @@ static void takes_both_forms_of_a_value(void **state) {
   assert_int_equal(config.idle_exit_s, 30);
 }
 
+static void shares_sessions_among_users(void **state) {
+  (void)state;
+  assert_int_equal(parse("--max-sessions", "9", NULL, NULL), CONFIG_RUN);
+  assert_int_equal(config.max_user_sessions, 9);
+  assert_int_equal(parse("--max-sessions", "9", "--any-user", NULL), CONFIG_RUN);
+  assert_int_equal(config.max_user_sessions, 5);
+  assert_int_equal(parse("--group=staff", "--max-user-sessions", "300", NULL), CONFIG_RUN);
+  assert_string_equal(config.group, "staff");
+  assert_int_equal(config.max_user_sessions, 300);
+  assert_refused("--user", "", "1 to 63 bytes");
+  assert_refused("--group", "a-name-that-is-longer-than-any-group-on-any-system-may-have-0123456789", "1 to 63 bytes");
+}
+
 static void looks_for_the_socket_where_agents_do(void **state) {
   (void)state;
   setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
@@ -122,6 +135,7 @@ static void names_the_line_of_a_bad_file(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(takes_both_forms_of_a_value),
+      cmocka_unit_test(shares_sessions_among_users),
       cmocka_unit_test(looks_for_the_socket_where_agents_do),
       cmocka_unit_test(refuses_what_it_does_not_know),
       cmocka_unit_test(prints_help_and_version),

@@ -55,7 +55,7 @@ static bool answers(const char *at) {
 
 static void assert_refused(const char *at, int err, const char *word) {
   struct listener l = {.fd = -1};
-  assert_int_equal(listener_open(at, &l, why, sizeof why), err);
+  assert_int_equal(listener_open(at, 0600, &l, why, sizeof why), err);
   assert_int_equal(l.fd, -1);
   if (strncmp(why, at, strlen(at)) != 0 || !strstr(why, word) || strchr(why, '\n'))
     fail_msg("\"%s\" lacks the path or \"%s\", or is more than a line", why, word);
@@ -64,7 +64,7 @@ static void assert_refused(const char *at, int err, const char *word) {
 static void listens_and_cleans_up(void **state) {
   (void)state;
   struct listener l;
-  assert_int_equal(listener_open(path, &l, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &l, why, sizeof why), 0);
   assert_true(answers(path));
   struct stat st;
   assert_int_equal(stat(path, &st), 0);
@@ -80,7 +80,7 @@ static void makes_its_folder(void **state) {
   char deeper[128];
   snprintf(deeper, sizeof deeper, "%s/cirron/s", folder);
   struct listener l;
-  assert_int_equal(listener_open(deeper, &l, why, sizeof why), 0);
+  assert_int_equal(listener_open(deeper, 0600, &l, why, sizeof why), 0);
   listener_close(&l);
   snprintf(deeper, sizeof deeper, "%s/a/b/s", folder);
   assert_refused(deeper, -ENOENT, "--socket");
@@ -89,10 +89,10 @@ static void makes_its_folder(void **state) {
 static void replaces_a_stale_socket(void **state) {
   (void)state;
   struct listener dead, l;
-  assert_int_equal(listener_open(path, &dead, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &dead, why, sizeof why), 0);
   close(dead.fd); /* as after kill -9: the file stays */
   assert_false(answers(path));
-  assert_int_equal(listener_open(path, &l, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &l, why, sizeof why), 0);
   assert_true(answers(path));
   listener_close(&l);
 }
@@ -108,9 +108,9 @@ static void leaves_what_is_not_its_own(void **state) {
   assert_int_equal(st.st_size, 1);
   unlink(path);
   struct listener l, next;
-  assert_int_equal(listener_open(path, &l, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &l, why, sizeof why), 0);
   unlink(path);
-  assert_int_equal(listener_open(path, &next, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &next, why, sizeof why), 0);
   listener_close(&l); /* the name belongs to another now */
   assert_true(answers(path));
   listener_close(&next);
@@ -119,7 +119,7 @@ static void leaves_what_is_not_its_own(void **state) {
 static void another_users_socket_stays(void **state) {
   (void)state;
   struct listener dead;
-  assert_int_equal(listener_open(path, &dead, why, sizeof why), 0);
+  assert_int_equal(listener_open(path, 0600, &dead, why, sizeof why), 0);
   close(dead.fd);
   if (geteuid() != 0 || chown(path, 65534, 65534) != 0)
     skip();

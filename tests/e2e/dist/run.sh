@@ -1,0 +1,4 @@
+#!/bin/sh
+# What lies around the programs: privileges and service manager, `cirron`, man pages, completions, units, package, doctor.
+cd "$(dirname "$0")" || exit 1
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=..:../collectord exec python3 suite.py -j 2 "$@"
