@@ -194,6 +194,7 @@ static const struct setting settings[] = {
     {"CPU_TIME", TYPE_WORD, "auto|on|off", "auto", KEPT(cpu_time), 0, 0},
     {"CUDA", TYPE_WORD, "auto|cupti|launch|off", "auto", NOT_KEPT, 0, 0},
     {"RING_BYTES", TYPE_RING, "64K to 64M, in bytes or with K or M", "1M", KEPT(ring_cells), 0, 0},
+    {"RING_BYTES_MAX", TYPE_RING, "64K to 64M, in bytes or with K or M", "16M", KEPT(ring_cells_max), 0, 0},
     {"RUN_ID", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
     {"DEBUG", TYPE_BOOL, BOOLEAN, "0", KEPT(debug), 0, 0},
 };
@@ -337,7 +338,11 @@ static void check_names(void) {
 }
 
 void env_read(struct env *out) {
-  *out = (struct env){.enabled = true, .autostart = true, .ring_cells = (1u << 20) / RING_CELL, .module_depth = 1};
+  *out = (struct env){.enabled = true,
+                      .autostart = true,
+                      .ring_cells = (1u << 20) / RING_CELL,
+                      .ring_cells_max = (16u << 20) / RING_CELL,
+                      .module_depth = 1};
   for (size_t i = 0; i < COUNT(settings); i++) {
     setting_read(&settings[i], out);
     if (!out->enabled) /* the first of the table: off is off, without a word */

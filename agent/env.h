@@ -10,14 +10,15 @@ enum env_cpu_time { ENV_CPU_AUTO, ENV_CPU_ON, ENV_CPU_OFF };
 enum env_transport { ENV_TRANSPORT_AUTO, ENV_TRANSPORT_SOCKET };
 
 struct env {
-  bool enabled;          /* CIRRON_ENABLED */
-  bool autostart;        /* CIRRON_AUTOSTART: a private collectord where none is there */
-  bool workers;          /* CIRRON_WORKERS: fetch spans of DataLoader workers */
-  bool debug;            /* CIRRON_DEBUG: say on stderr what the agent decides */
-  char socket[108];      /* CIRRON_SOCKET, made absolute, or empty */
-  bool offline;          /* CIRRON_SOCKET names a path no socket can have: look for no collector */
-  unsigned ring_cells;   /* CIRRON_RING_BYTES / 64, a power of two */
-  unsigned module_depth; /* CIRRON_MODULE_DEPTH */
+  bool enabled;            /* CIRRON_ENABLED */
+  bool autostart;          /* CIRRON_AUTOSTART: a private collectord where none is there */
+  bool workers;            /* CIRRON_WORKERS: fetch spans of DataLoader workers */
+  bool debug;              /* CIRRON_DEBUG: say on stderr what the agent decides */
+  char socket[108];        /* CIRRON_SOCKET, made absolute, or empty */
+  bool offline;            /* CIRRON_SOCKET names a path no socket can have: look for no collector */
+  unsigned ring_cells;     /* CIRRON_RING_BYTES / 64, a power of two */
+  unsigned ring_cells_max; /* CIRRON_RING_BYTES_MAX / 64, of a spare ring; none where it is not more than ring_cells */
+  unsigned module_depth;   /* CIRRON_MODULE_DEPTH */
   enum env_cpu_time cpu_time;
   enum env_transport transport;
 };

@@ -45,8 +45,12 @@ static void header_init(struct ring_header *shm, uint64_t session, uint32_t ring
   __atomic_store_n(&shm->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
 
+static bool fits(uint32_t cells) {
+  return cells >= RING_MIN_CELLS && cells <= RING_MAX_CELLS && !(cells & (cells - 1));
+}
+
 int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out) {
-  if (cells < RING_MIN_CELLS || cells > RING_MAX_CELLS || (cells & (cells - 1)))
+  if (!fits(cells))
     return -EINVAL;
   void *memory;
   struct owned_fd owned;
@@ -60,6 +64,27 @@ int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *o
   *out = (struct ring){.mask = cells - 1, .ring_no = ring_no, .fd = owned.fd, .dev = owned.dev, .ino = owned.ino};
   ring_place(out, memory);
   return 0;
+}
+
+int ring_open_spare(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out) {
+  if (!fits(cells))
+    return -EINVAL;
+  void *memory;
+  struct owned_fd owned;
+  int r = fd_memory(RING_NAME, RING_BYTES(cells), false, &memory, &owned);
+  if (r < 0)
+    return r;
+  header_init(memory, session, ring_no, cells);
+  *out =
+      (struct ring){.mask = cells - 1, .ring_no = ring_no, .fd = owned.fd, .dev = owned.dev, .ino = owned.ino, .spare = true};
+  ring_place(out, memory);
+  return 0;
+}
+
+void ring_release_cells(struct ring *ring) {
+  int saved = errno;
+  (void)madvise(ring->cells, ((size_t)ring->mask + 1) * RING_CELL, MADV_REMOVE); /* refused: it stays in use, that is all */
+  errno = saved;
 }
 
 void ring_unmap(struct ring *ring) {
@@ -76,7 +101,7 @@ void ring_unmap(struct ring *ring) {
 void ring_renew(struct ring *ring) {
   int saved = errno;
   struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
-  if (fd_memory_renew(RING_NAME, ring_bytes(ring), ring_bytes(ring), true, ring->shm, &owned) < 0)
+  if (fd_memory_renew(RING_NAME, ring_bytes(ring), ring_bytes(ring), !ring->spare, ring->shm, &owned) < 0)
     owned = OWNED_FD_NONE; /* recorded on, but no collector can have it any more */
   ring->fd = owned.fd;
   ring->dev = owned.dev;
@@ -132,18 +157,16 @@ static unsigned plan_text(uint8_t type, const char *a, size_t *a_len, const char
   return *a_cells + ring_text_cells(*b_len);
 }
 
-bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural) {
+bool ring_append(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len,
+                 bool structural) {
   uint8_t type = *(const uint8_t *)cell;
   unsigned a_cells = 0, text_cells = 0;
   if (ring_unlikely(a_len | b_len))
     text_cells = plan_text(type, a, &a_len, b, &b_len, &a_cells);
 
   ring_check_renew(ring);
-  ring_count_emitted(ring->shm, type);
-  if (!ring_has_room(ring, 1 + text_cells, structural)) {
-    ring_count_dropped(ring->shm, type);
+  if (!ring_has_room(ring, 1 + text_cells, structural))
     return false;
-  }
   uint8_t *at = cell_at(ring, ring->head);
   copy_words(at, cell, 0);
   if (type == RING_SPAN || type == RING_MARK)
@@ -157,6 +180,15 @@ bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, 
   ring->head += 1 + text_cells;
   __atomic_store_n(&ring->shm->head, ring->head, __ATOMIC_RELEASE);
   return true;
+}
+
+bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural) {
+  uint8_t type = *(const uint8_t *)cell;
+  ring_count_emitted(ring->shm, type);
+  bool done = ring_append(ring, cell, a, a_len, b, b_len, structural);
+  if (!done)
+    ring_count_dropped(ring->shm, type);
+  return done;
 }
 
 static_assert(offsetof(struct ring_span, text_cells) == offsetof(struct ring_mark, text_cells), "one place for both");

@@ -22,12 +22,15 @@ struct ring {
   bool attached;     /* the collector of the present connection has it; owned by link.c */
   bool renew;        /* atomic: the descriptor was lost, the writer has to call ring_renew; set by link.c */
   bool in_use;       /* by a living thread */
+  bool spare;        /* large, and only for what finds no room in a thread's own ring (outlet.h) */
   struct ring *next; /* all rings of the process, owned by session.c */
 };
 
 /* A sealed, prefaulted memfd ring. Returns 0, or a negative errno. Where memfd_create is refused the ring is private memory
  * with fd -1. */
 int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
+/* A spare one: its memory is not populated, because most of it is never used. An error where there is no memfd. */
+int ring_open_spare(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
 void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and closes the descriptor if it is ours */
 
 /* The script closed the ring's descriptor: moves the ring's content to a new memfd at the same address, so that the next
@@ -42,8 +45,17 @@ void ring_renew(struct ring *ring);
  * it are left out whole, because cut JSON is none. */
 bool ring_put(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len, bool structural);
 
+/* The same without counting anything. */
+bool ring_append(struct ring *ring, const void *cell, const char *a, size_t a_len, const char *b, size_t b_len,
+                 bool structural);
+
+/* Gives the memory of a spare ring's cells back to the system. Only where all of them were read. Keeps errno. */
+void ring_release_cells(struct ring *ring);
+
 /* The same for a record without text, in place: the cell to fill (all 64 bytes), then ring_commit publishes it. NULL: no room. */
 static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural);
+/* Without counting a drop: NULL, and the caller tries elsewhere or counts. */
+static inline void *ring_try(struct ring *ring, uint8_t type, bool structural);
 static inline void ring_commit(struct ring *ring) {
   ring->head++;
   __atomic_store_n(&ring->shm->head, ring->head, __ATOMIC_RELEASE);
@@ -97,13 +109,17 @@ static inline bool ring_has_room(struct ring *ring, unsigned cells, bool structu
          ring_make_room(ring, cells, structural);
 }
 
-static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural) {
+static inline void *ring_try(struct ring *ring, uint8_t type, bool structural) {
   ring_check_renew(ring);
   ring_count_emitted(ring->shm, type);
-  if (ring_has_room(ring, 1, structural))
-    return ring->cells + (ring->head & ring->mask) * RING_CELL;
-  ring_count_dropped(ring->shm, type);
-  return NULL;
+  return ring_has_room(ring, 1, structural) ? ring->cells + (ring->head & ring->mask) * RING_CELL : NULL;
+}
+
+static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural) {
+  void *cell = ring_try(ring, type, structural);
+  if (!cell)
+    ring_count_dropped(ring->shm, type);
+  return cell;
 }
 
 /* An open slot is read without a lock while it changes. It is filled between two stores of id, with a fence after the one that

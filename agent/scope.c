@@ -11,6 +11,7 @@
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
+#include "outlet.h"
 #include "ring_writer.h"
 #include "segment.h"
 #include "session.h"
@@ -19,7 +20,8 @@
 #define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
 
 struct scope {
-  struct ring *ring;
+  struct ring *ring;    /* its table shows the open spans */
+  struct outlet outlet; /* where records go: that ring, but for bursts */
   unsigned depth;
   uint32_t tid;
   uint64_t next_id, end_id;     /* ids taken for this thread and not used yet */
@@ -60,6 +62,7 @@ static struct scope *scope_make(void) {
   s->tid = (uint32_t)syscall(SYS_gettid);
   struct ring_thread hello = {.type = RING_THREAD, .tid = s->tid, .ts_ns = session_clock()};
   ring_put(s->ring, &hello, NULL, 0, NULL, 0, true);
+  outlet_init(&s->outlet, s->ring, s->tid);
   mine = s;
   pthread_setspecific(key, s);
   return s;
@@ -118,6 +121,7 @@ int64_t scope_cpu_clock(void) {
 /* Ids are taken from the process's counter in small lots: an atomic addition for each span would cost half as much as a clock. */
 static uint64_t new_id(struct scope *scope) {
   if (scope->next_id == scope->end_id) {
+    outlet_tend(&scope->outlet);
     scope->next_id = session_take_ids(ID_LOT);
     scope->end_id = scope->next_id + ID_LOT;
   }
@@ -192,7 +196,7 @@ static int64_t cpu_time(const struct span *s) {
 
 static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
   bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
-  struct ring_span with_text, *record = s->attrs_len ? &with_text : ring_claim(scope->ring, RING_SPAN, structural);
+  struct ring_span with_text, *record = s->attrs_len ? &with_text : outlet_claim(&scope->outlet, structural, s->start_ns);
   if (!record)
     return;
   *record = (struct ring_span){
@@ -210,9 +214,9 @@ static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint
       .exception = exception,
   };
   if (s->attrs_len)
-    ring_put(scope->ring, record, s->attrs, s->attrs_len, NULL, 0, structural);
+    outlet_put(&scope->outlet, record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
   else
-    ring_commit(scope->ring);
+    ring_commit(scope->outlet.ring);
 }
 
 /* Forgets an open span whose record, if it has one, is written: frees its place. */
@@ -246,7 +250,7 @@ void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) 
 
 void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
   struct ring_move move = {.type = RING_MOVE, .span = from, .parent = parent, .since_ns = since_ns};
-  ring_put(scope->ring, &move, NULL, 0, NULL, 0, true);
+  outlet_put(&scope->outlet, &move, NULL, 0, NULL, 0, true, 0);
   for (unsigned i = 0; i < scope->depth; i++) {
     struct span *s = scope->stack[i];
     if (s->parent == from && s->start_ns >= since_ns && s->id != parent) {
@@ -284,7 +288,7 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
   else
     record.value.i = value->i;
   bool text = value->type == MARK_STRING;
-  ring_put(scope->ring, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false);
+  outlet_put(&scope->outlet, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false, UINT64_MAX);
   if (now >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
     link_tick(now);
 }
@@ -308,6 +312,7 @@ void scope_end_thread(void) {
   }
   mine = NULL;
   pthread_setspecific(key, NULL);
+  outlet_end(&s->outlet);
   session_ring_give(s->ring);
   munmap(s, sizeof *s);
 }

@@ -14,6 +14,7 @@
 #include "segment.h"
 
 #define MAX_RINGS 1024u
+#define SPARE_CELLS (RING_MAX_CELLS) /* of all spare rings together: 64 MiB */
 /* How long the end of a program waits for a private collector that is still starting. */
 #define GOODBYE_PATIENCE_NS 1000000000ull
 
@@ -30,7 +31,7 @@ static _Atomic uint64_t next_id;
 /* The lock protects making a session and handing out rings: rare, short, never held over anything that waits. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 static struct ring rings[MAX_RINGS]; /* untouched pages cost nothing */
-static unsigned rings_made;
+static unsigned rings_made, spare_cells;
 static struct ring *_Atomic first_ring;
 
 static void lock_take(void) {
@@ -130,20 +131,23 @@ void session_announce(void) {
     link_tick(session_clock());
 }
 
-static struct ring *ring_free(void) {
+static struct ring *ring_free(bool spare) {
   for (struct ring *r = atomic_load(&first_ring); r; r = r->next)
-    if (!r->in_use)
+    if (!r->in_use && r->spare == spare)
       return r;
   return NULL;
 }
 
-static struct ring *ring_make(void) {
+static struct ring *ring_make(bool spare) {
   if (rings_made == MAX_RINGS)
     return NULL;
   struct ring *r = &rings[rings_made];
-  if (ring_open(session.prefix, rings_made + 1, session_env.ring_cells, r) != 0)
+  int err = spare ? ring_open_spare(session.prefix, rings_made + 1, session_env.ring_cells_max, r)
+                  : ring_open(session.prefix, rings_made + 1, session_env.ring_cells, r);
+  if (err)
     return NULL;
-  publish_ranks();
+  if (!spare)
+    publish_ranks();
   rings_made++;
   r->next = atomic_load(&first_ring);
   atomic_store_explicit(&first_ring, r, memory_order_release);
@@ -151,17 +155,28 @@ static struct ring *ring_make(void) {
   return r;
 }
 
-struct ring *session_ring_take(void) {
+static struct ring *ring_take(bool spare) {
   int saved = errno;
   lock_take();
-  struct ring *r = ring_free();
-  if (!r)
-    r = ring_make();
+  struct ring *r = ring_free(spare);
+  if (!r && (!spare || spare_cells + session_env.ring_cells_max <= SPARE_CELLS)) {
+    r = ring_make(spare);
+    if (r && spare)
+      spare_cells += session_env.ring_cells_max;
+  }
   if (r)
     r->in_use = true;
   lock_drop();
   errno = saved;
   return r;
+}
+
+struct ring *session_ring_take(void) {
+  return ring_take(false);
+}
+
+struct ring *session_ring_spare(void) {
+  return session_env.ring_cells_max > session_env.ring_cells ? ring_take(true) : NULL;
 }
 
 void session_ring_give(struct ring *ring) {
@@ -223,7 +238,7 @@ void session_forget(void) {
     r = next;
   }
   atomic_store(&first_ring, NULL);
-  rings_made = 0;
+  rings_made = spare_cells = 0;
   link_forget();
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */

@@ -34,6 +34,8 @@ const struct session *session_get(void); /* NULL where there is none */
 
 /* A ring for the calling thread: a free one of a thread that ended, else a new one. NULL: none can be made (counted). */
 struct ring *session_ring_take(void);
+/* A spare one, for a thread whose own is full. NULL: there are enough of them. */
+struct ring *session_ring_spare(void);
 void session_ring_give(struct ring *ring); /* its thread ends; what is in it stays */
 
 /* All rings, for link.c: first ring, then ring->next. Only ever grows; safe to walk at any time. */

@@ -135,7 +135,7 @@ bool ring_reader_peek(struct ring_reader *reader, uint64_t limit, struct ring_re
       in_unknown = false;
       continue;
     }
-    if (out->type != RING_SPAN && out->type != RING_MARK && out->type != RING_MOVE) {
+    if (out->type != RING_SPAN && out->type != RING_MARK && out->type != RING_MOVE && out->type != RING_AFTER) {
       skip(reader, out->type, &in_unknown);
       continue;
     }

@@ -28,6 +28,7 @@ struct ring_reader {
   uint32_t tid;      /* of the records that come next; 0: not known */
   uint64_t bad;      /* things that could not be understood */
   unsigned jumps;    /* of the head; a client that goes on with it is not worth listening to */
+  unsigned waited;   /* visits that ended at a RING_AFTER; session.c's */
 };
 
 #define RING_READER_MAX_JUMPS 8u
@@ -39,6 +40,7 @@ struct ring_record {
     struct ring_mark mark;
     struct ring_move move;
     struct ring_thread thread;
+    struct ring_after after;
   };
   size_t value_len; /* RING_MARK: bytes of text that are its value */
   size_t text_len;  /* all bytes of text */

@@ -15,6 +15,8 @@
 
 #define MAX_ARGV 64
 #define MAX_ATTRIBUTES 64
+#define MAX_WAITS 2000u /* of a ring for another one, in visits */
+#define MAX_ROUNDS 64   /* before a commit; a process changes rings once or twice in that time */
 
 static struct text_bytes bytes(const ProtobufCBinaryData *data) {
   return (struct text_bytes){data->data, data->len};
@@ -253,10 +255,24 @@ void session_end(struct session *session, bool became_other) {
     session->exit = process_exit_status(session->pidfd, session->pid);
 }
 
-/* Takes records up to `limit`, at most `cap`. */
-static int take(struct session *s, struct ring_reader *r, struct store *store, uint64_t limit, unsigned cap) {
+/* Has what this ring's writer wrote into another one before not been read yet? No honest one makes us wait for long: the other ring
+ * was made first, though it may be handed over second. */
+static bool must_wait(const struct session *s, const struct ring_reader *r, const struct ring_after *after) {
+  const struct ring_reader *other = ring_find(s, after->ring_no);
+  return other != r && r->waited < MAX_WAITS && (!other || other->next < after->position);
+}
+
+/* Takes records up to the head that was seen, at most `cap`. *waits: it ended at one whose time has not come. */
+static int take(struct session *s, struct ring_reader *r, struct store *store, unsigned cap, bool patient, bool *waits) {
   static struct ring_record record; /* too big for the stack of a handler; one thread only */
-  for (; cap && ring_reader_peek(r, limit, &record); cap--) {
+  *waits = false;
+  for (; cap && ring_reader_peek(r, r->head, &record); cap--) {
+    if (record.type == RING_AFTER) {
+      *waits = patient && must_wait(s, r, &record.after);
+      if (*waits)
+        return 0;
+      r->waited = 0;
+    }
     int err = ingest_record(&s->ingest, store, &record, r->tid);
     if (err)
       return err;
@@ -285,11 +301,42 @@ int session_drain(struct session *session, struct store *store, unsigned cap, en
       *fill = SESSION_FILLING;
     if (held > r->cells / 2)
       *fill = SESSION_URGENT;
-    int err = take(session, r, store, r->head, cap);
+    bool waits;
+    int err = take(session, r, store, cap, true, &waits);
     if (err)
       return err;
+    r->waited += waits;
   }
   return 0;
+}
+
+/* One turn of each ring, up to the heads that were seen. *waits: some stopped at a RING_AFTER; *some: at least one went on. */
+static int take_round(struct session *s, struct store *store, bool patient, bool *waits, bool *some) {
+  *waits = *some = false;
+  for (size_t i = 0; i < s->ring_count; i++) {
+    struct ring_reader *r = s->rings[i];
+    uint64_t from = r->next;
+    bool stopped;
+    int err = r->jumps > RING_READER_MAX_JUMPS ? 0 : take(s, r, store, UINT32_MAX, patient, &stopped);
+    if (err)
+      return err;
+    *some |= r->next != from;
+    *waits |= r->next < r->head;
+  }
+  return 0;
+}
+
+/* Takes all there is, in as many rounds as rings wait for each other. A process that is gone hands over nothing more to wait for. */
+static int take_all(struct session *s, struct store *store) {
+  for (size_t i = 0; i < s->ring_count; i++)
+    (void)usable(s, s->rings[i]); /* take_round looks at its jumps */
+  bool waits = true, some = true;
+  int err = 0;
+  for (int round = 0; !err && waits && some && round < MAX_ROUNDS; round++)
+    err = take_round(s, store, true, &waits, &some);
+  if (!err && waits && s->phase == SESSION_ENDED)
+    err = take_round(s, store, false, &waits, &some);
+  return err;
 }
 
 /* Looks at the open tables first and at the heads after: a span that has left its table by then has its record below the head. */
@@ -329,9 +376,8 @@ int session_collect(struct session *session, struct store *store) {
     return 0;
   look_at_ranks(session);
   int err = look_at_open(session, store);
-  for (size_t i = 0; !err && i < session->ring_count; i++)
-    if (usable(session, session->rings[i]))
-      err = take(session, session->rings[i], store, session->rings[i]->head, UINT32_MAX);
+  if (!err)
+    err = take_all(session, store);
   if (!err && session->phase == SESSION_ENDED)
     err = ingest_end(&session->ingest, store);
   if (!err)

@@ -12,7 +12,10 @@
  *
  * Writer: fill the cells, then store `head` with release. A record is one cell, followed by `text_cells` cells of RING_TEXT;
  * all are published by the same store. A record that does not fit is dropped and counted. The last RING_RESERVED cells are
- * kept for spans of kind root, epoch, eval and step, and for RING_MOVE and RING_THREAD.
+ * kept for spans of kind root, epoch, eval and step, for RING_MOVE, RING_THREAD and RING_AFTER, and for the ends of spans that
+ * were open when the ring became full.
+ * A thread whose ring is full may go on in another one, and come back; RING_AFTER then says in which order the two are to be read.
+ * Its open spans stay in the table of the ring it began with.
  * Reader: load `head` with acquire, copy once, trust nothing. It moves `tail` only after what it read is committed.
  *
  * An open slot is written with id last (release) and freed by id = 0. Ids are never used twice, so a reader that sees the same
@@ -33,7 +36,7 @@
 #define RING_MAGIC 0x31676e6972726963ull  /* "cirring1", little endian */
 #define SEGMENT_MAGIC 0x31676573726963ull /* "cirseg1" */
 #define RING_ABI_MAJOR 1
-#define RING_ABI_MINOR 0
+#define RING_ABI_MINOR 1 /* 1: RING_AFTER */
 
 #define RING_PAGE 4096u
 #define RING_CELL 64u
@@ -57,6 +60,7 @@ enum ring_type {
   RING_TEXT = 3,   /* struct ring_text: continuation of the record before it */
   RING_MOVE = 4,   /* struct ring_move */
   RING_THREAD = 5, /* struct ring_thread */
+  RING_AFTER = 6,  /* struct ring_after */
 };
 
 /* What a span is, apart from its name: the collector sums steps and epochs by this. */
@@ -133,6 +137,14 @@ struct ring_thread {
   uint64_t pad2[6];
 };
 
+/* What follows in this ring was written after the cells before `position` of ring `ring_no`, by the same thread. */
+struct ring_after {
+  uint8_t type, pad[3];
+  uint32_t ring_no;
+  uint64_t position;
+  uint64_t pad2[6];
+};
+
 struct ring_open {
   uint64_t id; /* 0: free. Atomic, release/acquire. */
   uint64_t parent;
@@ -187,6 +199,7 @@ static_assert(sizeof(struct ring_mark) == RING_CELL, "ring_mark is one cell");
 static_assert(sizeof(struct ring_text) == RING_CELL, "ring_text is one cell");
 static_assert(sizeof(struct ring_move) == RING_CELL, "ring_move is one cell");
 static_assert(sizeof(struct ring_thread) == RING_CELL, "ring_thread is one cell");
+static_assert(sizeof(struct ring_after) == RING_CELL, "ring_after is one cell");
 static_assert(sizeof(struct ring_open) == RING_CELL, "ring_open is one cell");
 static_assert(offsetof(struct ring_header, head) == 64, "the writer has a cache line of its own");
 static_assert(offsetof(struct ring_header, tail) == 128, "the reader has a cache line of its own");

@@ -66,6 +66,7 @@ static void defaults(void **state) {
   assert_false(env.workers || env.debug || env.offline);
   assert_string_equal(env.socket, "");
   assert_int_equal(env.ring_cells, 16384);
+  assert_int_equal(env.ring_cells_max, 262144);
   assert_int_equal(env.module_depth, 1);
   assert_int_equal(env.cpu_time, ENV_CPU_AUTO);
   assert_int_equal(env.transport, ENV_TRANSPORT_AUTO);

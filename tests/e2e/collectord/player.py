@@ -1,7 +1,8 @@
 """Plays an agent: the wire and the shared memory of proto/, written by hand so that it can also do what no agent does.
 
 As a program it is a traced process that is told what to do by lines on its standard input, one answer a line:
-  player.py SOCKET      then: hello | ring N [CELLS] | open ID PARENT NAME KIND FLAGS | span ID PARENT NAME KIND | burst N | goodbye | hangup
+  player.py SOCKET      then: hello | ring N [CELLS] | open ID PARENT NAME KIND FLAGS | span ID PARENT NAME KIND | burst N |
+                        after RING OTHER POSITION | in RING ID PARENT NAME KIND | goodbye | hangup
 """
 import array
 import contextlib
@@ -159,6 +160,11 @@ def do(player, words):
         number, parent, name, kind = rest
         first.close(int(number) % SLOTS)
         first.span(int(number), int(parent), player.name(name), int(kind), start=player.start if int(number) == 1 else None)
+    elif verb == "after":
+        at, other, position = map(int, rest)
+        player.rings[at].put(struct.pack("<B3xIQ", 6, other, position))
+    elif verb == "in":
+        player.rings[int(rest[0])].span(int(rest[1]), int(rest[2]), player.name(rest[3]), int(rest[4]))
     elif verb == "burst":  # ids from 10 on, over all rings in turn
         rings = list(player.rings.values())
         for i in range(int(rest[0])):

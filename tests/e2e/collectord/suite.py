@@ -201,6 +201,32 @@ def many_rings_at_once(case):
 
 
 @test
+def a_ring_goes_on_in_another(case):
+    """What a RING_AFTER comes after is read first, also where it is handed over second."""
+    with Traced(case) as t:
+        t.say("ring 1", "in 1 3 2 forward 6")
+        t.say("hello", "ring 2", "after 2 1 2", "in 2 2 1 step 4")
+        time.sleep(0.5)
+        t.say("after 1 2 3", "in 1 4 1 last 0", "goodbye")
+        t.end()
+        until_state(case, "finished")
+    case.equal(rows(case, "SELECT span, forwards FROM steps"), [(2, 1)], "the step")
+    case.equal(rows(case, "SELECT spans, emitted_spans, dropped FROM sessions"), [(3, 3, "{}")], "counts")
+
+
+@test
+def rings_that_wait_for_each_other(case):
+    with Traced(case) as t, Traced(case) as honest:
+        t.say("hello", "ring 1", "ring 2", "after 1 2 1000", "after 2 1 1000", "after 2 77 1", "in 1 4 1 one 0", "in 2 5 1 two 0")
+        honest.begin()
+        honest.say("span 5 1 fine 0", "goodbye")
+        honest.end()
+        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'finished'") == [(1,)], 5, "the other session")
+        t.end()
+        until(lambda: rows(case, "SELECT spans, dropped FROM sessions WHERE emitted_spans = 2") == [(2, "{}")], 5, "what waited")
+
+
+@test
 def sigterm_leaves_the_living_running(case):
     with Traced(case) as t, Traced(case) as dead:
         dead.begin()
