@@ -40,7 +40,7 @@ static struct session session = {
     .prefix = 0x0123456789abcdefu, .start_ns = 5, .anchor_monotonic_ns = 6, .anchor_realtime_ns = 7};
 static bool has_session;
 static struct ring rings[MAX_RINGS];
-static unsigned ring_count;
+static unsigned rings_there;
 static char folder[64], socket_path[100], private_path[100];
 static unsigned launches;
 static int launch_result;
@@ -51,7 +51,7 @@ const struct session *session_get(void) {
 }
 
 struct ring *session_rings(void) {
-  return ring_count ? &rings[0] : NULL;
+  return rings_there ? &rings[0] : NULL;
 }
 
 int launch_socket_path(char *out, size_t size) {
@@ -71,11 +71,11 @@ static const char *version(void) {
 }
 
 static void add_ring(void) {
-  struct ring *ring = &rings[ring_count];
-  assert_int_equal(ring_open(session.prefix, ring_count + 1, RING_MIN_CELLS, ring), 0);
-  if (ring_count > 0)
-    rings[ring_count - 1].next = ring;
-  ring_count++;
+  struct ring *ring = &rings[rings_there];
+  assert_int_equal(ring_open(session.prefix, rings_there + 1, RING_MIN_CELLS, ring), 0);
+  if (rings_there > 0)
+    rings[rings_there - 1].next = ring;
+  rings_there++;
 }
 
 /* The listener. */
@@ -207,11 +207,11 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
   (void)state;
   char command[100];
-  for (unsigned i = 0; i < ring_count; i++)
+  for (unsigned i = 0; i < rings_there; i++)
     if (rings[i].ring_no == i + 1)
       ring_unmap(&rings[i]);
   memset(rings, 0, sizeof(rings));
-  ring_count = 0;
+  rings_there = 0;
   snprintf(command, sizeof(command), "rm -rf %s", folder);
   return system(command);
 }
@@ -223,7 +223,7 @@ static int connected_at(int listener, uint64_t now) {
   int conn = accept_one(listener);
   assert_true(conn >= 0);
   expect_hello(conn);
-  for (unsigned i = 0; i < ring_count; i++)
+  for (unsigned i = 0; i < rings_there; i++)
     expect_ring(conn, &rings[i]);
   expect_nothing(conn);
   return conn;
@@ -579,7 +579,7 @@ static void slow_reader_gets_the_rest_later(void **state) {
     rings[i - 1].next = &rings[i];
     rings[i].next = NULL;
   }
-  ring_count = MAX_RINGS;
+  rings_there = MAX_RINGS;
   int listener = listen_at(socket_path);
   link_tick(now);
   assert_true(link_connected());
