@@ -111,7 +111,7 @@ lint: $(B)/gen/proto/cirron.pb-c.h
 	$(Q)CF="$(CSTD) -D_GNU_SOURCE -DCIRRON_VERSION=\"0\" -I. -I$(B)/gen $(CF_D) $(CF_Q)" tests/run_lint.sh
 format:
 	$(Q)clang-format -i $(SOURCES)
-e2e-%: all
+e2e-%: all fault
 	$(Q)B=$(B) tests/run_e2e.sh $*
 judge: all
 	$(Q)if [ -f "$(JUDGE)" ]; then python3 "$(JUDGE)" --agent $(B)/libcirron_agent.so --collectord $(B)/collectord \
@@ -125,6 +125,13 @@ $(B)/span_cost: tests/bench/span_cost.c $(filter-out $(B)/agent/init.o,$(AGENT_O
 	@mkdir -p $(@D); echo "  BENCH $@"
 	$(Q)$(CC) $(BASE) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
 
+# Programs of the tests that kill and fail on purpose: tests/fault.
+FAULT := $(B)/kills_job
+fault: $(FAULT)
+$(B)/kills_job: tests/fault/kills/job.c $(filter-out $(B)/agent/init.o,$(AGENT_O))
+	@mkdir -p $(@D); echo "  FAULT $@"
+	$(Q)$(CC) $(BASE) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
+
 install: all
 	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
 	install -m 755 $(B)/libcirron_agent.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
@@ -135,5 +142,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
-.PHONY: all unit setup-build setup check demo bench lint format judge install clean
+.PHONY: all unit fault setup-build setup check demo bench lint format judge install clean
 .DELETE_ON_ERROR:

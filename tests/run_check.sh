@@ -53,7 +53,7 @@ build() { # name, arguments for make: a build that fails is one failed test
 }
 
 echo "  CHECK interpreters: $PYTHONS"
-if build build all; then
+if build build all fault; then
   build build-unit -k unit # a test that does not build does not run: the suite counts it once more
   suite unit 300 tests/run_unit.sh build/unit
   for script in tests/e2e/*/run.sh; do
