@@ -89,6 +89,12 @@ $(B)/unit/%: tests/unit/%.c $$(call unit-objects,$$*) $(GEN_O)
 	@mkdir -p $(@D); echo "  UNIT  $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) $(CF_D) $(CF_Q) -o $@ $< $(filter %.o,$^) $$(pkg-config --libs cmocka) $(LD_D) $(LD_Q)
 
+# Benches of the store are linked by their first line, too.
+bench-objects = $(patsubst $(B)/collectord/%,$(B)/obj/collectord/%,$(patsubst %.c,$(B)/%.o,$(shell sed -n '1s;^// links:;;p' tests/bench/$(1).c)))
+$(B)/bench/%: tests/bench/%.c $$(call bench-objects,$$*) $(GEN_O)
+	@mkdir -p $(@D); echo "  BENCH $@"
+	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) $(CF_D) $(CF_Q) -o $@ $< $(filter %.o,$^) $(LD_D) $(LD_Q)
+
 # Set-up: quick when nothing is missing. What it installs is found by pkg-config when make reads this file, so the targets that
 # set up run make again for the rest.
 AGAIN := $(MAKE) --no-print-directory

@@ -18,6 +18,7 @@
 #define RETRY_NS (1000 * MS)
 
 #define VISIT_RECORDS 4096u      /* of one ring, before the next has its turn */
+#define WAL_LARGE (256ll << 20)  /* checkpoints keep it below a fourth of that, unless a reader is in their way */
 #define MAX_PENDING (512u << 10) /* rows in memory that are not committed, all sessions together: commit early */
 
 static void arm(struct event *timer, uint64_t ns) {
@@ -102,6 +103,10 @@ static int commit(struct drain *d) {
   if (d->failing && any)
     log_line("store", 0, "can be written again");
   d->failing = false;
+  if (any && store_wal_bytes(d->store) > WAL_LARGE)
+    log_limited(LOG_WAL, "store", 0,
+                "its write-ahead log has %lld MB: a program that has the store open keeps it from being emptied",
+                (long long)(store_wal_bytes(d->store) >> 20));
   for (struct session *s = d->roster->first; s; s = s->next)
     if (s->in_write)
       session_committed(s);

@@ -176,7 +176,6 @@ static int add_row(struct ingest *in, const struct span_row *span) {
   int64_t self = duration(span) - (sums ? sums->child_ns : 0);
   in->rows[in->row_count] = (struct ingest_row){.span = *span, .self_ns = self > 0 ? self : 0};
   ingest_link(in, in->row_count++);
-  in->rows_dirty = true;
   in->spans++;
   if (span->end_ns > in->last_ns)
     in->last_ns = span->end_ns;
@@ -292,6 +291,21 @@ static int move_sealed(struct ingest *in, struct tree_node *from, struct tree_no
   return 0;
 }
 
+/* Is it in the store already? Then its part has to be written again. */
+static void row_changed(struct ingest *in, size_t at) {
+  size_t end = 0;
+  if (at >= in->rows_stored)
+    return;
+  in->parts_dirty = true;
+  for (size_t i = 0; i < in->part_count; i++) {
+    end += in->parts[i].count;
+    if (at < end) {
+      in->parts[i].dirty = true;
+      return;
+    }
+  }
+}
+
 int ingest_apply_move(struct ingest *in, uint64_t span, int64_t since_ns, uint64_t parent) {
   struct tree_node *to = tree_make(&in->tree, parent);
   struct tree_node *from = tree_find(&in->tree, span);
@@ -311,7 +325,7 @@ int ingest_apply_move(struct ingest *in, uint64_t span, int64_t since_ns, uint64
     *link = row->before;
     row->before = 0;
     row->span.parent = parent;
-    in->rows_dirty = true;
+    row_changed(in, at - 1);
     tree_sums_take(&from->sums, row->span.kind, duration(&row->span));
     if (to) {
       row->before = to->last_row;
@@ -429,8 +443,8 @@ int ingest_prepare(struct ingest *in) {
 }
 
 bool ingest_dirty(const struct ingest *in) {
-  return in->rows_dirty || in->mark_count || in->step_count || in->epoch_count || in->move_count || in->gone_count ||
-         in->open_dirty;
+  return in->row_count > in->rows_stored || in->parts_dirty || in->mark_count || in->step_count || in->epoch_count ||
+         in->move_count || in->gone_count || in->open_dirty;
 }
 
 size_t ingest_pending(const struct ingest *in) {

@@ -10,9 +10,10 @@
  * So after a failed transaction ingest_write is simply called again, and after the death of collectord the next one reads the same
  * records again: the position in the rings is committed with the rows.
  *
- * Spans are gathered in `rows`, which are the session's block that is not sealed. At each commit it is written anew; once there
- * are more than BLOCK_MAX rows, the oldest that are settled (their parent is not about to hand them over by a RING_MOVE) go into
- * a sealed block and out of memory.
+ * Spans are gathered in `rows`. In the store they lie in blocks that are not sealed, the parts: each holds some rows that follow each
+ * other, and only the last one, while it is small, is written anew as rows are added, so that a commit of a few rows writes a few rows.
+ * Once there are more than BLOCK_MAX rows, the oldest that are settled (their parent is not about to hand them over by a RING_MOVE) go
+ * into a sealed block and out of memory, and the rest becomes one part. At the end of the session all parts become one, too.
  */
 #ifndef CIRRON_INGEST_H
 #define CIRRON_INGEST_H
@@ -41,6 +42,15 @@ struct ingest_move {
   int64_t since_ns;
 };
 
+#define INGEST_PART_ROWS 256u /* a part with fewer is written anew with what comes next */
+#define INGEST_PARTS 24u      /* BLOCK_MAX rows make 16 of them, and some more where rows were taken over */
+
+struct ingest_part {
+  int64_t block; /* in the store */
+  size_t count;
+  bool dirty; /* rows in it are others than in the store */
+};
+
 struct ingest {
   int64_t rank; /* -1: none */
   uint32_t main_tid;
@@ -53,11 +63,15 @@ struct ingest {
 
   struct ingest_row *rows;
   size_t row_count, row_room;
-  size_t summed;         /* rows that are in the roll-ups */
-  bool rows_dirty;       /* the block in the store is behind */
-  int64_t block;         /* the block in the store that holds rows, 0: none */
-  int64_t block_written; /* the same, in the transaction that is being written */
-  bool taken_over;       /* there may be sealed blocks and rows of which we know nothing */
+  size_t summed;                          /* rows that are in the roll-ups */
+  struct ingest_part parts[INGEST_PARTS]; /* in the store, of rows[0] on */
+  size_t part_count;
+  struct ingest_part parts_written[INGEST_PARTS]; /* the same, in the transaction that is being written */
+  size_t parts_written_count;
+  size_t rows_stored; /* the sum over parts */
+  bool parts_dirty;   /* one of them is */
+  bool ended;         /* no more will come: all parts become one */
+  bool taken_over;    /* there may be sealed blocks and rows of which we know nothing */
 
   struct mark_row *marks; /* texts are ours */
   size_t mark_count, mark_room;

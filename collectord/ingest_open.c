@@ -151,5 +151,6 @@ int ingest_end(struct ingest *in, struct store *store) {
   if (err)
     return err;
   in->scan_count = kept;
+  in->ended = true;
   return adopt_orphans(in);
 }

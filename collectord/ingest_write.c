@@ -19,16 +19,27 @@ static struct span_row with_rows(const struct ingest *in, const struct span_row 
   return out;
 }
 
-static int put_chosen(struct ingest *in, struct store *store, int64_t sid, size_t n) {
+/* ---- rows ---- */
+
+/* Numbers of blocks that are there to be written over, in the order in which they are read. */
+struct reuse {
+  const struct ingest_part *parts;
+  size_t count, used;
+};
+
+static int64_t reuse_next(struct reuse *reuse) {
+  return reuse->used < reuse->count ? reuse->parts[reuse->used++].block : 0;
+}
+
+static int put_chosen(struct ingest *in, struct store *store, int64_t sid, struct reuse *reuse, size_t n) {
   for (size_t i = 0; i < n; i++)
     batch[i] = with_rows(in, &in->rows[chosen[i]].span);
-  int err = store_block_put(store, sid, batch, n, true, &in->block_written);
-  in->block_written = 0; /* what comes next is another block */
-  return err;
+  int64_t block = reuse_next(reuse);
+  return store_block_put(store, sid, batch, n, true, &block);
 }
 
 /* Seals the oldest settled rows until the rest fits one block; when too few are settled, the oldest others too. */
-static int seal(struct ingest *in, struct store *store, int64_t sid, size_t *left) {
+static int seal(struct ingest *in, struct store *store, int64_t sid, struct reuse *reuse, size_t *left) {
   size_t n = 0;
   int err = 0;
   for (int any = 0; any <= 1; any++)
@@ -40,7 +51,7 @@ static int seal(struct ingest *in, struct store *store, int64_t sid, size_t *lef
       chosen[n++] = i;
       if (n < BLOCK_MAX)
         continue;
-      err = put_chosen(in, store, sid, n);
+      err = put_chosen(in, store, sid, reuse, n);
       *left -= n;
       n = 0;
     }
@@ -49,21 +60,65 @@ static int seal(struct ingest *in, struct store *store, int64_t sid, size_t *lef
   return err;
 }
 
+/* A part of the next `part.count` of the rows that stay, from rows[*at] on. */
+static int put_part(struct ingest *in, struct store *store, int64_t sid, size_t *at, struct ingest_part part) {
+  size_t n = 0;
+  for (; n < part.count; ++*at)
+    if (!in->rows[*at].sealing)
+      batch[n++] = with_rows(in, &in->rows[*at].span);
+  part.dirty = false;
+  int err = store_block_put(store, sid, batch, n, false, &part.block);
+  if (!err)
+    in->parts_written[in->parts_written_count++] = part;
+  return err;
+}
+
+/* All anew: sealed blocks, and one part of what stays. */
+static int write_merged(struct ingest *in, struct store *store, int64_t sid) {
+  struct reuse reuse = {in->parts, in->part_count, 0};
+  size_t left = in->row_count, at = 0;
+  int err = seal(in, store, sid, &reuse, &left);
+  if (!err && left)
+    err = put_part(in, store, sid, &at, (struct ingest_part){.block = reuse_next(&reuse), .count = left});
+  for (int64_t block; !err && (block = reuse_next(&reuse));)
+    err = store_block_delete(store, block);
+  return err;
+}
+
+/* What is new joins the last part while that is small, else it becomes a part of its own. Of the others only those that changed. */
+static int write_parts(struct ingest *in, struct store *store, int64_t sid) {
+  size_t fresh = in->row_count - in->rows_stored, at = 0;
+  int err = 0;
+  for (size_t i = 0; !err && i < in->part_count; i++) {
+    struct ingest_part part = in->parts[i];
+    bool joined = i + 1 == in->part_count && part.count < INGEST_PART_ROWS && fresh;
+    if (joined) {
+      part.count += fresh;
+      fresh = 0;
+    }
+    if (joined || part.dirty) {
+      err = put_part(in, store, sid, &at, part);
+    } else {
+      in->parts_written[in->parts_written_count++] = part;
+      at += part.count;
+    }
+  }
+  if (!err && fresh)
+    err = put_part(in, store, sid, &at, (struct ingest_part){.count = fresh});
+  return err;
+}
+
 static int write_rows(struct ingest *in, struct store *store, int64_t sid) {
-  in->block_written = in->block;
+  in->parts_written_count = 0;
   for (size_t i = 0; i < in->row_count; i++)
     in->rows[i].sealing = false;
-  if (!in->rows_dirty || !in->row_count)
-    return 0;
-  size_t left = in->row_count, n = 0;
-  int err = seal(in, store, sid, &left);
-  if (err)
-    return err;
-  for (size_t i = 0; i < in->row_count; i++)
-    if (!in->rows[i].sealing)
-      batch[n++] = with_rows(in, &in->rows[i].span);
-  return store_block_put(store, sid, batch, n, false, &in->block_written);
+  size_t parts = in->part_count + (in->row_count > in->rows_stored);
+  if (in->row_count > BLOCK_MAX || parts > INGEST_PARTS || (in->ended && parts > 1))
+    return write_merged(in, store, sid);
+  return write_parts(in, store, sid);
 }
+
+/* ---- the other tables ---- */
 
 static int write_structure(struct ingest *in, struct store *store, int64_t sid) {
   int err = 0;
@@ -194,8 +249,10 @@ static void forget_rollups(struct ingest *in) {
 void ingest_committed(struct ingest *in) {
   assert(in->summed == in->row_count);
   drop_sealed(in);
-  in->block = in->block_written;
-  in->rows_dirty = false;
+  memcpy(in->parts, in->parts_written, in->parts_written_count * sizeof *in->parts);
+  in->part_count = in->parts_written_count;
+  in->rows_stored = in->row_count; /* what is not in a part is sealed, and gone */
+  in->parts_dirty = false;
   for (size_t i = 0; i < in->mark_count; i++) {
     free((char *)in->marks[i].text);
     free((char *)in->marks[i].attrs);
@@ -237,14 +294,25 @@ static int take_rollup(const struct rollup_row *stored, void *arg) {
   return err ? err : rollups_load(&in->rollups, &row);
 }
 
+/* More than INGEST_PARTS is no store of ours. */
+static int take_part(int64_t number, const struct block *block, void *arg) {
+  struct ingest *in = arg;
+  int err = 0;
+  for (size_t i = 0; !err && i < block->count; i++)
+    err = take_row(in, &block->rows[i]);
+  if (err)
+    return err;
+  if (in->part_count == INGEST_PARTS)
+    return -EOVERFLOW;
+  in->parts[in->part_count++] = (struct ingest_part){.block = number, .count = block->count};
+  in->rows_stored = in->row_count;
+  return 0;
+}
+
 int ingest_take_over(struct ingest *in, struct store *store, int64_t sid) {
   in->taken_over = true;
-  struct block block = {0};
-  int err = store_block_unsealed(store, sid, &block, &in->block);
-  for (size_t i = 0; !err && i < block.count; i++)
-    err = take_row(in, &block.rows[i]);
-  block_fini(&block);
-  if (err && err != -ENOENT)
+  int err = store_blocks_unsealed(store, sid, take_part, in);
+  if (err)
     return err;
   in->summed = in->row_count;
   /* Those whose own record is there are closed; the sums over the children of the others go on. */

@@ -13,6 +13,7 @@ enum log_kind {
   LOG_LIMIT,
   LOG_BAD_RECORD,
   LOG_STORE,
+  LOG_WAL,
   LOG_ROLLUPS,
   LOG_ACCEPT,
   LOG_TEXTS,

@@ -16,8 +16,9 @@
 /* ---- transactions ---- */
 
 /* SQLite's own limit of 1,000 pages would sync the disk every second under load. A reader that keeps a checkpoint from being
- * complete must not make each commit try again, hence the distance to the next. */
+ * complete must not make each commit ask again, hence the distance to the next. */
 #define CHECKPOINT_PAGES 4096
+#define LARGE_PAGES 16384 /* what is kept of a WAL's file (store_open.c): above it, its start anew is worth a sync */
 
 int store_begin(struct store *store) {
   if (store->in_transaction) /* an error may have made SQLite give it up; then nothing is written until the caller rolls back */
@@ -25,6 +26,12 @@ int store_begin(struct store *store) {
   int rc = store_run(store, SQL_BEGIN);
   store->in_transaction = rc == 0;
   return rc;
+}
+
+static void checkpoint_due(struct store *store) {
+  store->checkpoint_at = store->wal_pages + CHECKPOINT_PAGES;
+  if (store_checkpoint_ask(store->checkpoint))
+    (void)store_checkpoint(store); /* no thread. What is committed stays in the WAL; the next one is tried later */
 }
 
 int store_commit(struct store *store) {
@@ -39,13 +46,18 @@ int store_commit(struct store *store) {
   if (store->wal_pages < store->checkpoint_at - CHECKPOINT_PAGES)
     store->checkpoint_at = CHECKPOINT_PAGES; /* the WAL began anew */
   if (store->wal_pages >= store->checkpoint_at)
-    (void)store_checkpoint(store); /* what is committed stays in the WAL; the next one is tried later */
+    checkpoint_due(store);
+  else if (store->wal_pages >= LARGE_PAGES && store_checkpoint_almost(store->checkpoint))
+    (void)store_checkpoint(store); /* the next one is tried later */
   return 0;
 }
 
 int store_checkpoint(struct store *store) {
-  store->checkpoint_at = store->wal_pages + CHECKPOINT_PAGES;
   return store_errno(store->db, sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL));
+}
+
+int64_t store_wal_bytes(const struct store *store) {
+  return (int64_t)store->wal_pages * store->page_bytes;
 }
 
 void store_rollback(struct store *store) {

@@ -27,9 +27,11 @@ int store_commit(struct store *store);
 void store_rollback(struct store *store);
 bool store_dirty(const struct store *store); /* is a transaction open? */
 
-/* Copies what is committed from the WAL into the database and syncs it, which can take a disk's time. store_commit calls it when the
- * WAL has grown; an error loses nothing. */
+/* Copies what is committed from the WAL into the database and syncs it, which can take a disk's time. store_commit has it done by a
+ * thread of its own when the WAL has grown (store_checkpoint.h); an error loses nothing. */
 int store_checkpoint(struct store *store);
+/* The bytes of the WAL as of the last commit. */
+int64_t store_wal_bytes(const struct store *store);
 
 /* The row of `text` in names, made where it is missing. Bytes that are not UTF-8 are replaced by U+FFFD; zero bytes are kept.
  * A name made in a transaction that is rolled back is forgotten: do not keep ids over store_rollback (store_generation changes). */
@@ -74,11 +76,13 @@ struct running_session {
 };
 int store_sessions_running(struct store *store, int (*each)(const struct running_session *row, void *arg), void *arg);
 
-/* A session's block. *block is 0 for a new one and is set; otherwise that block, which is not sealed, is replaced. One that went
+/* A block of a session. *block is 0 for a new one and is set; otherwise that block, which is not sealed, is replaced. One that went
  * with a rolled-back transaction is made anew and *block set. */
 int store_block_put(struct store *store, int64_t sid, const struct span_row *rows, size_t n, bool sealed, int64_t *block);
-/* The session's last block that is not sealed, decoded into *out (block_fini), and its id; -ENOENT if there is none. */
-int store_block_unsealed(struct store *store, int64_t sid, struct block *out, int64_t *block);
+/* The session's blocks that are not sealed, decoded, in the order of their numbers. Stops and returns the callback's value if that is
+ * not 0. */
+int store_blocks_unsealed(struct store *store, int64_t sid, int (*each)(int64_t block, const struct block *rows, void *arg),
+                          void *arg);
 int store_block_delete(struct store *store, int64_t block);
 
 /* Replaces the session's rows of open_spans. end_ns of the rows is not looked at. */

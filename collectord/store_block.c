@@ -146,19 +146,21 @@ int store_block_put(struct store *store, int64_t sid, const struct span_row *row
   return rc;
 }
 
-int store_block_unsealed(struct store *store, int64_t sid, struct block *out, int64_t *block) {
+int store_blocks_unsealed(struct store *store, int64_t sid, int (*each)(int64_t block, const struct block *rows, void *arg),
+                          void *arg) {
   sqlite3_stmt *s = store->statements[SQL_BLOCK_UNSEALED];
+  struct block block = {0};
+  int rc;
   store_bind_int(store, SQL_BLOCK_UNSEALED, 1, sid);
-  int rc = store_row(store, SQL_BLOCK_UNSEALED);
-  if (rc == 1) {
-    const uint8_t *data = sqlite3_column_blob(s, 1);
-    rc = block_decode(data, (size_t)sqlite3_column_bytes(s, 1), out);
+  while ((rc = store_row(store, SQL_BLOCK_UNSEALED)) == 1) {
+    rc = block_decode(sqlite3_column_blob(s, 1), (size_t)sqlite3_column_bytes(s, 1), &block);
     if (!rc)
-      *block = sqlite3_column_int64(s, 0);
-  } else if (!rc) {
-    rc = -ENOENT;
+      rc = each(sqlite3_column_int64(s, 0), &block, arg);
+    if (rc)
+      break;
   }
   store_done(store, SQL_BLOCK_UNSEALED);
+  block_fini(&block);
   return rc;
 }
 

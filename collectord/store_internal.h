@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "store.h"
+#include "store_checkpoint.h"
 
 /* Statements that are kept; their text is in store_sql.c. */
 enum store_sql {
@@ -48,8 +49,10 @@ struct store {
   int lock_fd;
   bool in_transaction; /* as the caller sees it: until commit or rollback, even if SQLite has given up the transaction */
   unsigned generation;
+  int64_t page_bytes;
   int wal_pages;     /* after the last commit */
   int checkpoint_at; /* the next checkpoint is due when the WAL has this many */
+  struct store_checkpoint *checkpoint;
 };
 
 /* The negative errno for the result code of the last call on `db` (NULL: for the code alone). */

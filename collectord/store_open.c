@@ -202,7 +202,8 @@ static int go_wal(const struct opening *o, struct store *store) {
                          NULL);
   if (rc)
     return refuse_sqlite(o, store->db, rc);
-  (void)sqlite3_wal_hook(store->db, note_wal_pages, store); /* in place of SQLite's own checkpoints; there was none before */
+  /* SQLite's own checkpoints, on the thread that commits, are off: its hook is ours. */
+  (void)sqlite3_wal_hook(store->db, note_wal_pages, store); /* there was none before */
   return 0;
 }
 
@@ -214,7 +215,8 @@ static int prepare(const struct opening *o, struct store *store) {
   if (rc)
     return refuse(o, rc, "can't be used (%s)", sqlite3_errmsg(store->db));
   int64_t sessions;
-  rc = number_of(store->db, "SELECT count(prefix) FROM sessions NOT INDEXED", &sessions);
+  rc = number_of(store->db, "PRAGMA page_size", &store->page_bytes);
+  rc = rc ? rc : number_of(store->db, "SELECT count(prefix) FROM sessions NOT INDEXED", &sessions);
   return rc ? refuse_sqlite(o, store->db, rc) : 0;
 }
 
@@ -241,7 +243,10 @@ static int open_locked(const struct opening *o, struct store *store) {
   return rc ? rc : prepare(o, store);
 }
 
+/* The thread first: the last connection that is closed takes the WAL with it. */
 static void disconnect(struct store *store) {
+  store_checkpoint_free(store->checkpoint);
+  store->checkpoint = NULL;
   store_sql_finalize(store);
   (void)sqlite3_close(store->db); /* rolls back what is open; all statements are finalized */
   store->db = NULL;
@@ -253,7 +258,12 @@ static struct store *store_new(const char *path) {
     return NULL;
   store->lock_fd = -1;
   store->generation = 1;
+  if (store_checkpoint_new(path, &store->checkpoint)) {
+    free(store);
+    return NULL;
+  }
   if (asprintf(&store->lock_path, "%s.lock", path) < 0) {
+    store_checkpoint_free(store->checkpoint);
     free(store);
     return NULL;
   }
@@ -261,6 +271,7 @@ static struct store *store_new(const char *path) {
 }
 
 static void store_free(struct store *store) {
+  store_checkpoint_free(store->checkpoint);
   free(store->lock_path);
   free(store);
 }

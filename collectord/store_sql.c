@@ -34,7 +34,7 @@ static const char *const text_of[SQL_COUNT] = {
     [SQL_BLOCK_META_UPDATE] = "UPDATE block_meta SET sealed = ?3, count = ?4, min_id = ?5, max_id = ?6, min_start_ns = ?7,"
                               " max_end_ns = ?8, max_dur_ns = ?9, names = ?10 WHERE block = ?1 AND sid = ?2 AND sealed = 0",
     [SQL_BLOCK_UNSEALED] = "SELECT m.block, b.data FROM block_meta m JOIN blocks b ON b.block = m.block"
-                           " WHERE m.sid = ?1 AND m.sealed = 0 ORDER BY m.block DESC LIMIT 1",
+                           " WHERE m.sid = ?1 AND m.sealed = 0 ORDER BY m.block",
     [SQL_BLOCK_DELETE] = "DELETE FROM blocks WHERE block = ?1",
     [SQL_BLOCK_META_DELETE] = "DELETE FROM block_meta WHERE block = ?1",
     [SQL_OPEN_CLEAR] = "DELETE FROM open_spans WHERE sid = ?1",

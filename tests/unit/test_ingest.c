@@ -1,4 +1,4 @@
-// links: collectord/ingest.c collectord/ingest_open.c collectord/ingest_write.c collectord/names.c collectord/tree.c collectord/rollup.c collectord/idmap.c collectord/text.c collectord/store.c collectord/store_block.c collectord/store_lock.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/store_takeover.c collectord/schema.c collectord/utf8.c proto/block.c proto/histogram.c
+// links: collectord/ingest.c collectord/ingest_open.c collectord/ingest_write.c collectord/names.c collectord/tree.c collectord/rollup.c collectord/idmap.c collectord/text.c collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/store_takeover.c collectord/schema.c collectord/utf8.c proto/block.c proto/histogram.c
 /* From records to rows. The heart of it is replayed(): the same training, with commits, rollbacks and deaths of the collector at any
  * moment, must leave the same store as without. */
 #include <stdarg.h>
@@ -18,6 +18,7 @@
 
 #include "collectord/ingest.h"
 #include "collectord/ring_reader.h"
+#include "collectord/store_internal.h"
 #include "tests/support/ring_maker.h"
 
 #define PREFIX 0xabcdef0123456789ull
@@ -497,6 +498,45 @@ static void replayed_over_many_blocks(void **state) {
   script_free(&s);
 }
 
+/* ---- what a commit writes ---- */
+
+static int64_t number(const struct run *r, const char *sql);
+
+static void many_leaves(struct script *s, int n) {
+  for (int i = 0; i < n; i++)
+    leaf(s, SPAN_USER, "leaf", SPAN_ROOT);
+}
+
+/* A commit of a few rows writes a few rows: only the last, small block changes. */
+static void small_commits_write_small_blocks(void **state) {
+  (void)state;
+  struct script s = {.id = SPAN_ROOT, .now = 1000};
+  s.segment = maker_segment(PREFIX, &s.segment_fd);
+  many_leaves(&s, 3000);
+  struct run r = run_new(&s);
+  int64_t first = 0;
+  while (r.at < s.count) {
+    advance(&r, 3 * 10); /* three events a span */
+    commit(&r, false);
+    first = first ? first : number(&r, "SELECT min(block) FROM block_meta");
+    int64_t all = number(&r, "SELECT sum(count) FROM block_meta"),
+            last = number(&r, "SELECT count FROM block_meta ORDER BY block DESC");
+    assert_int_equal(all, r.in.spans);
+    assert_true(last <= INGEST_PART_ROWS + 10);
+    assert_int_equal(number(&r, "SELECT min(block) FROM block_meta"), first);
+  }
+  int64_t parts = number(&r, "SELECT count(*) FROM block_meta WHERE NOT sealed");
+  assert_in_range(parts, 8, 3000 / INGEST_PART_ROWS + 1);
+  int64_t changes = sqlite3_total_changes64(r.store->db);
+  commit(&r, false); /* nothing new: nothing but the session's own row */
+  assert_int_equal(sqlite3_total_changes64(r.store->db) - changes, 1);
+  commit(&r, true);
+  assert_int_equal(number(&r, "SELECT count(*) FROM blocks"), 1);
+  assert_int_equal(number(&r, "SELECT count(*) FROM block_meta WHERE count = 3000"), 1);
+  run_free(&r);
+  script_free(&s);
+}
+
 /* ---- single facts ---- */
 
 static int64_t number(const struct run *r, const char *sql) {
@@ -687,6 +727,7 @@ int main(void) {
       cmocka_unit_test(noise),
       cmocka_unit_test(replayed),
       cmocka_unit_test(replayed_when_the_process_was_killed),
+      cmocka_unit_test(small_commits_write_small_blocks),
       cmocka_unit_test(replayed_over_many_blocks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

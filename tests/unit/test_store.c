@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_lock.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/histogram.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/histogram.c
 /* The store as the collector uses it: what it opens and refuses, what stays after commit, rollback, kill -9 and a full disk. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -407,23 +407,50 @@ static void test_sessions(void **state) {
 
 /* ---- rows ---- */
 
+struct found {
+  int blocks, stop_at;
+  size_t rows;
+  int64_t last_block;
+  uint64_t last_id;
+};
+
+static int find(int64_t block, const struct block *rows, void *arg) {
+  struct found *found = arg;
+  assert_true(block > found->last_block);
+  found->rows += rows->count;
+  found->last_block = block;
+  found->last_id = rows->rows[rows->count - 1].id;
+  return ++found->blocks == found->stop_at ? 7 : 0;
+}
+
+static struct found unsealed(struct store *store, int stop_at, int result) {
+  struct found found = {.stop_at = stop_at};
+  assert_int_equal(store_blocks_unsealed(store, 1, find, &found), result);
+  return found;
+}
+
 static void test_blocks(void **state) {
   struct fixture *f = *state;
   static struct span_row rows[BLOCK_MAX];
-  int64_t block = 0, second = 0, found = 0;
+  int64_t block = 0, second = 0;
   for (size_t i = 0; i < BLOCK_MAX; i++)
     rows[i] = (struct span_row){.id = i + 5, .name = 3 + i % 2 * 4, .start_ns = 1000 - (int64_t)i, .end_ns = 1000 + (int64_t)i};
-  struct block out = {0};
-  assert_int_equal(store_block_unsealed(f->store, 1, &out, &found), -ENOENT);
+  assert_int_equal(unsealed(f->store, 0, 0).blocks, 0);
   assert_int_equal(store_block_put(f->store, 1, rows, 0, false, &block), -EINVAL);
   assert_int_equal(store_block_put(f->store, 1, rows, 10, false, &block), 0);
   int64_t first = block;
   assert_int_equal(store_block_put(f->store, 1, rows, 20, false, &block), 0);
   assert_int_equal(block, first);
-  assert_int_equal(store_block_unsealed(f->store, 1, &out, &found), 0);
-  assert_true(found == block && out.count == 20 && out.rows[19].id == 24);
+  struct found found = unsealed(f->store, 0, 0);
+  assert_true(found.blocks == 1 && found.last_block == block && found.rows == 20 && found.last_id == 24);
+  assert_int_equal(store_block_put(f->store, 1, rows + 20, 5, false, &second), 0);
+  found = unsealed(f->store, 0, 0);
+  assert_true(found.blocks == 2 && found.last_block == second && found.rows == 25 && found.last_id == 29);
+  assert_true(unsealed(f->store, 1, 7).rows == 20);
+  assert_int_equal(store_block_delete(f->store, second), 0);
+  second = 0;
   assert_int_equal(store_block_put(f->store, 1, rows, BLOCK_MAX, true, &block), 0);
-  assert_int_equal(store_block_unsealed(f->store, 1, &out, &found), -ENOENT);
+  assert_int_equal(unsealed(f->store, 0, 0).blocks, 0);
   int64_t sealed = block;
   assert_int_equal(store_block_put(f->store, 3, rows, 1, true, &block), 0); /* another session's: not written over */
   assert_int_not_equal(block, sealed);
@@ -448,7 +475,6 @@ static void test_blocks(void **state) {
   assert_int_equal(store_block_delete(f->store, second), 0);
   assert_int_equal(store_commit(f->store), 0);
   ASK("SELECT (SELECT count(*) FROM blocks), (SELECT count(*) FROM block_meta)", "2|2\n");
-  block_fini(&out);
 }
 
 static void test_open_spans_moves_rings(void **state) {
@@ -678,6 +704,20 @@ static void test_full_disk(void **state) {
   free(check);
 }
 
+struct taken {
+  struct span_row *rows;
+  size_t n;
+  int64_t block;
+};
+
+static int take(int64_t block, const struct block *rows, void *arg) {
+  struct taken *taken = arg;
+  memcpy(taken->rows, rows->rows, rows->count * sizeof *rows->rows);
+  taken->n = rows->count;
+  taken->block = block;
+  return 0;
+}
+
 /* A writer as the collector: each transaction holds a block's new rows and how far the ring was read. Says each commit on `out`. */
 static void write_until_killed(const char *path, int out) {
   static struct span_row rows[BLOCK_MAX];
@@ -685,16 +725,16 @@ static void write_until_killed(const char *path, int out) {
   char why[256];
   int64_t sid, block = 0;
   uint64_t tail = 0;
-  struct block last = {0};
   size_t n = 0;
   if (store_open(path, &store, why, sizeof why) ||
       (store_session_find(store, 1, &sid) && store_session_add(store, &(struct session_row){.prefix = 1}, &sid)) ||
       store_ring_tail_get(store, sid, 1, &tail))
     _exit(1);
-  if (!store_block_unsealed(store, sid, &last, &block)) {
-    n = last.count;
-    memcpy(rows, last.rows, n * sizeof *rows);
-  }
+  struct taken taken = {.rows = rows};
+  if (store_blocks_unsealed(store, sid, take, &taken))
+    _exit(1);
+  n = taken.n;
+  block = taken.block;
   for (;;) {
     for (int i = 0; i < 300 && n < BLOCK_MAX; i++) {
       tail++;
@@ -783,6 +823,54 @@ static void test_checkpoint_with_reader(void **state) {
   ASK("SELECT count(*) FROM names", "51\n");
 }
 
+/* Writes about this many pages in one transaction. */
+static void grow(struct store *store, int pages) {
+  static char text[3800];
+  struct mark_row mark = {.type = MARK_STRING, .text = text, .text_len = sizeof text};
+  static uint64_t id;
+  memset(text, 'x', sizeof text);
+  for (int i = 0; i < pages; i++) {
+    mark.id = ++id;
+    assert_int_equal(store_mark(store, 1, &mark), 0);
+  }
+  assert_int_equal(store_commit(store), 0);
+}
+
+static int64_t wal_size(const struct fixture *f) {
+  char path[128];
+  struct stat st;
+  snprintf(path, sizeof path, "%s-wal", f->path);
+  return stat(path, &st) ? 0 : st.st_size;
+}
+
+/* The thread copies while we go on; then the WAL starts anew. A reader at an old moment keeps it from that, until it is done. */
+static void test_checkpoints_on_their_thread(void **state) {
+  struct fixture *f = *state;
+  sqlite3 *reader;
+  for (int i = 0; i < 12; i++) {
+    grow(f->store, 2000);
+    store_checkpoint_wait(f->store->checkpoint);
+    assert_int_equal(store_checkpoint_left(f->store->checkpoint), 0);
+  }
+  assert_true(wal_size(f) < 8000 * 4120);
+  assert_true(store_wal_bytes(f->store) < 8000 * 4096);
+  assert_int_equal(sqlite3_open_v2(f->path, &reader, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+  assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM names", NULL, NULL, NULL), SQLITE_OK);
+  for (int i = 0; i < 8; i++) {
+    grow(f->store, 2500);
+    store_checkpoint_wait(f->store->checkpoint);
+  }
+  assert_true(store_checkpoint_left(f->store->checkpoint) > 10000);
+  assert_true(wal_size(f) > 18000 * 4096);
+  assert_int_equal(sqlite3_close(reader), SQLITE_OK);
+  grow(f->store, 4200); /* asks again */
+  store_checkpoint_wait(f->store->checkpoint);
+  assert_int_equal(store_checkpoint_left(f->store->checkpoint), 0);
+  grow(f->store, 1);
+  assert_true(wal_size(f) <= 64 << 20);
+  ASK("SELECT count(*) FROM marks", "48201\n");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define TEST_OPEN(name) cmocka_unit_test_setup_teardown(name, set_up_open, tear_down)
 
@@ -810,6 +898,7 @@ int main(void) {
       TEST_OPEN(test_full),
       TEST(test_full_disk),
       TEST(test_kill),
+      TEST_OPEN(test_checkpoints_on_their_thread),
       TEST_OPEN(test_checkpoint_with_reader),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
