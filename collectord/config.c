@@ -35,6 +35,9 @@ static const struct option options[] = {
     {"max-sessions", NUMBER, FIELD(max_sessions), 1, 65536, "N", "sessions at a time (default: 256)"},
     {"max-user-sessions", NUMBER, FIELD(max_user_sessions), 1, 65536, "N",
      "those of one user (default: all; half of them with --group or --any-user)"},
+    {"keep-days", NUMBER, FIELD(keep_days), 1, 36500, "N", "remove sessions that ended more than N days ago"},
+    {"max-db-bytes", NUMBER, FIELD(max_db_bytes), 1 << 20, 1ull << 50, "N",
+     "remove the oldest finished sessions when the store is larger"},
     {"max-rings", NUMBER, FIELD(max_rings), 1, 65536, "N", "threads of one session (default: 1024)"},
 };
 #define OPTIONS (sizeof options / sizeof *options)

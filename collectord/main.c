@@ -22,6 +22,7 @@
 #include "listener.h"
 #include "log.h"
 #include "privs.h"
+#include "retention.h"
 #include "roster.h"
 #include "store.h"
 #include "watchdog.h"
@@ -38,6 +39,7 @@ struct collector {
   struct roster roster;
   struct drain drain;
   struct watchdog watchdog;
+  struct retention retention;
   struct event *term, *interrupt;
 };
 
@@ -147,7 +149,15 @@ static int set_up(struct collector *c) {
   c->interrupt = evsignal_new(c->base, SIGINT, on_signal, c);
   if (!c->term || !c->interrupt || event_add(c->term, NULL) != 0 || event_add(c->interrupt, NULL) != 0)
     return -ENOMEM;
+  c->retention = (struct retention){
+      .base = c->base,
+      .store = c->store,
+      .keep_days = c->config.keep_days,
+      .max_bytes = c->config.max_db_bytes,
+  };
   int err = drain_init(&c->drain);
+  if (!err)
+    err = retention_init(&c->retention);
   if (!err)
     err = roster_take_stock(&c->roster);
   if (!err)
@@ -172,6 +182,7 @@ static void tear_down(struct collector *c) {
   conns_fini(&c->conns);
   drain_fini(&c->drain);
   watchdog_stop(&c->watchdog);
+  retention_fini(&c->retention);
   if (c->base)
     roster_fini(&c->roster);
   if (c->term)

@@ -15,9 +15,6 @@
 
 /* ---- transactions ---- */
 
-/* SQLite's own limit of 1,000 pages would sync the disk every second under load. A reader that keeps a checkpoint from being
- * complete must not make each commit ask again, hence the distance to the next. */
-#define CHECKPOINT_PAGES 4096
 #define LARGE_PAGES 16384 /* what is kept of a WAL's file (store_open.c): above it, its start anew is worth a sync */
 
 int store_begin(struct store *store) {

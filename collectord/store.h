@@ -76,6 +76,19 @@ struct running_session {
 };
 int store_sessions_running(struct store *store, int (*each)(const struct running_session *row, void *arg), void *arg);
 
+/* The session that ended first, of those that have; -ENOENT if there is none. */
+struct store_oldest {
+  int64_t sid, ended_ns, spans;
+};
+int store_oldest(struct store *store, struct store_oldest *out);
+/* Takes a session that is not running from the readers (-ENOENT: there is none such). What it leaves goes with store_erase_some, a little
+ * in each transaction, until there is no more. */
+int store_erase(struct store *store, int64_t sid);
+int store_erase_some(struct store *store, bool *more);
+/* Gives at most `pages` free pages back to the file system; *left: how many there still are. Not within a transaction (-EBUSY). */
+int store_shrink(struct store *store, int pages, int64_t *left);
+int store_used(struct store *store, int64_t *bytes); /* bytes of pages in use */
+
 /* A block of a session. *block is 0 for a new one and is set; otherwise that block, which is not sealed, is replaced. One that went
  * with a rolled-back transaction is made anew and *block set. */
 int store_block_put(struct store *store, int64_t sid, const struct span_row *rows, size_t n, bool sealed, int64_t *block);

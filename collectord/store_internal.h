@@ -42,6 +42,10 @@ enum store_sql {
   SQL_COUNT
 };
 
+/* SQLite's own limit of 1,000 pages would sync the disk every second under load. A reader that keeps a checkpoint from being
+ * complete must not make each commit ask again, hence the distance to the next. */
+#define CHECKPOINT_PAGES 4096
+
 struct store {
   sqlite3 *db;
   sqlite3_stmt *statements[SQL_COUNT];

@@ -167,7 +167,10 @@ static int migrate_steps(sqlite3 *db, int version) {
 static int migrate(const struct opening *o, sqlite3 *db, int version) {
   if (version == STORE_SCHEMA_VERSION)
     return 0;
-  int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+  int rc = SQLITE_OK;
+  if (version == 0) /* only before the first page is written; lets retention give pages back */
+    rc = sqlite3_exec(db, "PRAGMA auto_vacuum = INCREMENTAL", NULL, NULL, NULL);
+  rc = rc ? rc : sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
   rc = rc ? rc : migrate_steps(db, version);
   rc = rc ? rc : sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
   if (!rc)
@@ -258,6 +261,7 @@ static struct store *store_new(const char *path) {
     return NULL;
   store->lock_fd = -1;
   store->generation = 1;
+  store->checkpoint_at = CHECKPOINT_PAGES;
   if (store_checkpoint_new(path, &store->checkpoint)) {
     free(store);
     return NULL;

@@ -10,6 +10,7 @@
 #define SESSION_FINISHED "finished" /* said goodbye, or exited by itself */
 #define SESSION_KILLED "killed"     /* by a signal: exit_signal */
 #define SESSION_LOST "lost"         /* its end was not seen */
+#define SESSION_ERASED "erased"     /* on its way out (proto/erase.h): no reader shows it */
 
 /* rollups.histogram: counts of durations by size, so that quantiles can be merged and read without a scan.
  * Bin 0 holds durations of 0 ns; otherwise with e = floor(log2(ns)), bin = 1 + 8*e + the three bits below the leading one. Each

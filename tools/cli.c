@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../proto/ring_abi.h"
 #include "buf.h"
@@ -86,6 +87,44 @@ static const char *set_last(struct cli *cli, char *value) {
   return set_number(value, 1, INT32_MAX, &cli->last);
 }
 
+static const char *set_keep(struct cli *cli, char *value) {
+  return set_number(value, 0, INT32_MAX, &cli->keep);
+}
+
+static const char *set_yes(struct cli *cli, char *value) {
+  (void)value;
+  cli->yes = true;
+  return NULL;
+}
+
+static const char *set_fast(struct cli *cli, char *value) {
+  (void)value;
+  cli->fast = true;
+  return NULL;
+}
+
+/* "7d": so long ago. Seconds, or -1. */
+static int64_t set_ago(const char *value) {
+  char *end;
+  errno = 0;
+  long n = strtol(value, &end, 10);
+  int64_t unit = *end == 'd' ? 86400 : *end == 'h' ? 3600 : *end == 'm' ? 60 : 0;
+  return isdigit((unsigned char)*value) && unit && !end[1] && !errno && n < INT32_MAX ? n * unit : -1;
+}
+
+static const char *set_before(struct cli *cli, char *value) {
+  static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"};
+  int64_t ago = set_ago(value);
+  time_t at = ago >= 0 ? time(NULL) - ago : -1;
+  for (size_t i = 0; at == -1 && i < sizeof forms / sizeof *forms; i++) {
+    struct tm parts = {.tm_isdst = -1};
+    const char *end = strptime(value, forms[i], &parts);
+    at = end && !*end ? mktime(&parts) : -1; /* local time */
+  }
+  cli->before_ns = (int64_t)at * 1000000000;
+  return at > 0 ? NULL : "a time like 2026-01-31 or 2026-01-31T12:00, or how long ago like 7d, 12h or 30m";
+}
+
 static const char *set_name(struct cli *cli, char *value) {
   cli->name = value;
   return NULL;
@@ -139,6 +178,10 @@ static const struct {
     {"depth", "N", "only N levels below the session", set_depth, CLI_DEPTH},
     {"last", "N", "the last N sessions instead of one", set_last, CLI_LAST},
     {"all", NULL, "show each span, collapse nothing", set_all, CLI_ALL},
+    {"before", "TIME", "only what ended before 2026-01-31, 2026-01-31T12:00, or 7d, 12h, 30m ago", set_before, CLI_CLEAR},
+    {"keep", "N", "all but the N that ended last", set_keep, CLI_CLEAR},
+    {"yes", NULL, "do not ask", set_yes, CLI_CLEAR},
+    {"fast", NULL, "from the sums kept while recording; quantiles are then within 6 % or so", set_fast, CLI_FAST},
     {"check", "WHAT", "exit with 3 unless it holds: complete, finished, finite (or a,b)", set_checks, CLI_CHECKS},
 };
 
@@ -240,7 +283,7 @@ static int parse_options(int argc, char **argv, struct cli *out, bool *seen, boo
 
 const struct cli_command *cli_parse(int argc, char **argv, const struct cli_command *commands, struct cli *out, int *status) {
   bool seen[OPTIONS] = {false}, help = false, version = false;
-  *out = (struct cli){.rank = -1, .limit = -1, .kind = -1, .depth = -1, .last = -1};
+  *out = (struct cli){.rank = -1, .limit = -1, .kind = -1, .depth = -1, .last = -1, .keep = -1};
   *status = parse_options(argc, argv, out, seen, &help, &version);
   if (*status)
     return NULL;

@@ -22,6 +22,8 @@ enum cli_option {
   CLI_LAST = 1 << 6,
   CLI_ALL = 1 << 7,
   CLI_CHECKS = 1 << 8,
+  CLI_CLEAR = 1 << 20,
+  CLI_FAST = 1 << 21,
 };
 
 enum cli_check { CLI_CHECK_COMPLETE = 1, CLI_CHECK_FINISHED = 2, CLI_CHECK_FINITE = 4 };
@@ -36,8 +38,11 @@ struct cli {
   int kind; /* enum span_kind, or -1 */
   bool slowest, all;
   int64_t depth, last; /* -1: not given */
-  unsigned checks;     /* bits of enum cli_check */
-  char **args;         /* what follows the command */
+  int64_t keep;        /* -1: not given */
+  int64_t before_ns;   /* wall clock, 0: not given */
+  bool yes, fast;
+  unsigned checks; /* bits of enum cli_check */
+  char **args;     /* what follows the command */
   int arg_count;
   struct out_style style; /* of stdout */
   sqlite3 *store;         /* opened by main.c */

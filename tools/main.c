@@ -30,6 +30,11 @@ static const struct cli_command commands[] = {
      "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
      "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",
      cmd_sql, CLI_LIMIT, 1, 1},
+    {"clear", "", "Removes sessions that have ended, with all that was recorded of them",
+     "Asks before, or needs --yes. Running sessions stay. The other commands never write; this one may be used while a "
+     "collector\n"
+     "does. Without --before, --keep or --session: all that have ended.\n",
+     cmd_clear, CLI_SESSION | CLI_CLEAR, 0, 0},
     {0},
 };
 

@@ -25,7 +25,7 @@ static const char columns[] =
     "SELECT sid, id, prefix, state, pid, ppid, rank, local_rank, world_size, host, exe, argv, cwd,"
     " python_version, run_id, start_ns, end_ns, last_ns, exit_code, exit_signal, spans, marks, emitted_spans,"
     " emitted_marks, dropped, dropped_total, overhead_ns, attrs FROM sessions"
-    " WHERE (?1 < 0 OR coalesce(rank, 0) = ?1) ORDER BY start_ns, sid";
+    " WHERE (?1 < 0 OR coalesce(rank, 0) = ?1) AND state <> '" SESSION_ERASED "' ORDER BY start_ns, sid";
 
 static void read_row(sqlite3_stmt *stmt, struct pick_session *s) {
   const char *id = (const char *)sqlite3_column_text(stmt, 1), *prefix = (const char *)sqlite3_column_text(stmt, 2);
@@ -121,7 +121,7 @@ void pick_free(struct pick_session *sessions, size_t count) {
 
 void pick_where(const struct cli *cli, const struct pick_session *sessions, size_t count, const char *column, struct buf *out) {
   if (!cli->session && cli->rank < 0) {
-    buf_puts(out, "1");
+    buf_printf(out, "%s NOT IN (SELECT sid FROM sessions WHERE state = '" SESSION_ERASED "')", column);
     return;
   }
   buf_printf(out, "%s IN (", column);

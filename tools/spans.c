@@ -8,14 +8,15 @@
 #include <string.h>
 
 #include "../proto/ring_abi.h"
+#include "../proto/store_abi.h"
 #include "spans_internal.h"
 
-#define SESSION_COLUMNS "SELECT sid, id, prefix, state, pid, rank, start_ns FROM sessions"
+#define SESSION_COLUMNS "SELECT sid, id, prefix, state, pid, rank, start_ns FROM sessions WHERE state <> '" SESSION_ERASED "'"
 
 /* Of the blocks, only what their description does not rule out. Its limits are written by store_block.c. */
 static const char *const sql_of[SPANS_SQL_COUNT] = {
     [SPANS_SQL_SESSIONS] = SESSION_COLUMNS " ORDER BY sid",
-    [SPANS_SQL_SESSION] = SESSION_COLUMNS " WHERE sid = ?1",
+    [SPANS_SQL_SESSION] = SESSION_COLUMNS " AND sid = ?1",
     [SPANS_SQL_BLOCKS] =
         "SELECT block, names FROM block_meta WHERE sid = ?1 AND min_id <= ?2 AND max_id >= ?3 AND min_start_ns <= ?4"
         " AND max_end_ns >= ?5 AND max_dur_ns >= ?6 ORDER BY block",

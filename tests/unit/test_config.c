@@ -80,6 +80,8 @@ static void refuses_what_it_does_not_know(void **state) {
   assert_refused("--idle-exit", "-1", "1 to 86400");
   assert_refused("--idle-exit", "5s", "5s");
   assert_refused("--idle-exit", "99999999999999999999", "1 to 86400");
+  assert_refused("--keep-days", "0", "1 to 36500");
+  assert_refused("--max-db-bytes", "1000", "1048576 to");
   assert_refused("--foreground=maybe", NULL, "neither true nor false");
   assert_refused("--config", "/nowhere/at/all", "/nowhere/at/all");
   char longest[6000];
@@ -112,13 +114,14 @@ static const char *file_with(const char *text) {
 
 static void reads_a_file_and_lets_the_command_line_win(void **state) {
   (void)state;
-  const char *path = file_with("# ours\n\n  socket = /from/file \nidle-exit=9\nany-user = true\ndb=/from/file.db");
+  const char *path = file_with(
+      "# ours\n\n  socket = /from/file \nidle-exit=9\nany-user = true\ndb=/from/file.db\nkeep-days=30\nmax-db-bytes = 2000000");
   assert_int_equal(parse("--socket", "/from/line", "--config", path), CONFIG_RUN);
   unlink(path);
   assert_string_equal(config.socket, "/from/line");
   assert_string_equal(config.db, "/from/file.db");
   assert_int_equal(config.idle_exit_s, 9);
-  assert_true(config.any_user);
+  assert_true(config.any_user && config.keep_days == 30 && config.max_db_bytes == 2000000);
 }
 
 static void names_the_line_of_a_bad_file(void **state) {

@@ -380,6 +380,83 @@ def service_manager(case):
     case.check(path.exists(), "the service manager's socket was removed")
 
 
+@contextlib.contextmanager
+def retaining(case, *options):
+    """A collector with limits on the store of the test."""
+    path = case.folder / "r.sock"
+    with subprocess.Popen([COLLECTORD, "--foreground", "--socket", path, "--db", case.collector.db, *options], stderr=subprocess.PIPE,
+                          text=True) as p:
+        until(path.exists, 10, "its socket")
+        p.socket_path = path
+        yield p
+        p.terminate()
+        p.log = p.stderr.read()
+        case.equal(p.wait(10), 0, "exit status")
+
+
+@test
+def old_sessions_leave_the_store(case):
+    for _ in range(3):
+        with Traced(case) as t:
+            t.begin()
+            t.say("span 5 1 one 0", "goodbye")
+            t.end()
+    until(lambda: [x[0] for x in state(case)] == ["finished"] * 3, 10, "their ends")
+    case.equal(case.collector.stop(), 0, "exit status")
+    with contextlib.closing(sqlite3.connect(case.collector.db)) as db, db:
+        db.execute("UPDATE sessions SET end_ns = end_ns - 3 * 86400 * 1000000000, last_ns = NULL WHERE sid = 2")
+        db.execute("UPDATE sessions SET state = 'erased', id = 'erased 3' WHERE sid = 3")  # a collector died over it
+    with retaining(case, "--keep-days", "2") as p:
+        until(lambda: rows(case, "SELECT sid FROM sessions") == [(1,)], 10, "the old one to go")
+        case.equal(rows(case, "SELECT DISTINCT sid FROM block_meta"), [(1,)], "blocks")
+        time.sleep(0.2)
+    case.check("removed 1 session that had ended, with 1 spans" in p.log and p.log.count("retention") == 1, "log: " + p.log)
+
+
+@test
+def the_store_stays_below_its_limit(case):
+    case.collect()
+    case.equal(case.collector.stop(), 0, "exit status")
+    limit = 1 << 20
+    with retaining(case, "--max-db-bytes", str(limit)) as p, Traced(case, p.socket_path) as alive:
+        alive.say("hello", "ring 1", "span 5 1 one 0")
+        for _ in range(6):
+            with Traced(case, p.socket_path) as t:
+                t.say("hello", "ring 1 65536", "burst 60000", "span 1 0 cirron.session 1", "goodbye")
+                t.end()
+            until(lambda: rows(case, "SELECT count(*) FROM sessions WHERE state = 'running'") == [(1,)], 20, "its end")
+        alive.say("span 6 1 one 0")
+        size = "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        until(lambda: rows(case, size)[0][0] <= limit and not rows(case, "SELECT 1 FROM sessions WHERE state = 'erased'"), 20, "room")
+        until(lambda: rows(case, "PRAGMA freelist_count") == [(0,)], 10, "free pages to be given back")
+        left = rows(case, "SELECT sid FROM sessions ORDER BY sid")
+        case.check(left[0] == (1,) and left[-1] == (7,) and len(left) < 7, f"sessions left: {left}")
+        until(lambda: rows(case, "SELECT state, spans FROM sessions WHERE sid = 1") == [("running", 2)], 5, "the running one to go on")
+        case.equal(rows(case, "SELECT sum(m.count) = (SELECT sum(spans) FROM sessions) FROM block_meta m"), [(1,)], "blocks fit sessions")
+        case.equal(rows(case, "PRAGMA integrity_check"), [("ok",)], "integrity")
+    case.check("removed" in p.log and "cannot" not in p.log, "log: " + p.log)
+
+
+@test
+def clear_beside_a_collector(case):
+    with Traced(case) as busy:
+        busy.begin()
+        with Traced(case) as t:
+            t.begin()
+            t.say("burst 900", "span 1 0 cirron.session 1", "goodbye")
+            t.end()
+        until(lambda: [x[0] for x in state(case)] == ["running", "finished"], 10, "its end")
+        busy.say("burst 500")
+        r = subprocess.run([harness.QUERY, "--db", case.collector.db, "clear", "--yes", "--json"], capture_output=True, text=True)
+        case.equal((r.returncode, r.stderr), (0, ""), "clear")
+        case.check('"sessions":1' in r.stdout.replace(" ", "") and '"spans":901' in r.stdout.replace(" ", ""), "clear said: " + r.stdout)
+        busy.say("span 7 1 one 0", "span 1 0 cirron.session 1", "goodbye")
+        busy.end()
+        until_state(case, "finished")
+    case.equal(rows(case, "SELECT sid, spans FROM sessions"), [(1, 502)], "sessions")
+    case.equal(rows(case, "SELECT sid, sum(count) FROM block_meta"), [(1, 502)], "blocks")
+
+
 @test
 def a_full_disk(case):
     """Nothing is stored while there is no room, and all of it when there is again."""

@@ -8,7 +8,7 @@ san=
 case $build in *san*) san=-fsanitize=address,undefined ;; esac
 # shellcheck disable=SC2086
 if ! ${CC:-cc} -std=gnu11 -O1 -g -D_GNU_SOURCE -Wall -Wextra $san -I. -o "$work/make_store" tests/support/make_store.c \
-  "$build"/obj/collectord/store*.o "$build"/obj/collectord/schema.o "$build"/obj/collectord/utf8.o "$build"/proto/block.o \
+  "$build"/obj/collectord/store*.o "$build"/obj/collectord/schema.o "$build"/obj/collectord/utf8.o "$build"/proto/block.o "$build"/proto/erase.o \
   "$build"/proto/histogram.o -lsqlite3 -lzstd -lm; then
   echo "FAIL the generator of stores does not build"
   echo "0 passed, 1 failed, 0 skipped"

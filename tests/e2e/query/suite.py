@@ -280,6 +280,35 @@ def case_while_a_writer_writes():
     assert before == (WORK / "live.db").read_bytes()
 
 
+def case_clear():
+    path = WORK / "clear.db"
+    shutil.copy(db("ranks"), path)
+    refused(2, "2 sessions with", "clear", "--db", path)
+    refused(2, "1 session with", "clear", "--db", path, "--keep", "1")
+    for bad in ("yesterday", "2026-13-01", "-3d", "7", "7dd"):
+        refused(2, "--before", "clear", "--before", bad, "--db", path)
+    assert ok("clear", "--yes", "--keep", "2", "--db", path) == "" and len(rows("clear", "sessions")) == 2
+    assert ok("clear", "--yes", "--before", "2001-09-01", "--db", path) == ""
+    first, second = (x["id"] for x in rows("clear", "sessions"))
+    done = json.loads(ok("clear", "--yes", "--session", first, "--format", "jsonl", "--db", path))
+    assert done["sessions"] == 1 and done["spans"] > 100 and done["bytes"] > 0, done
+    assert [x["id"] for x in rows("clear", "sessions")] == [second]
+    assert {x["session_id"] for x in rows("clear", "spans")} == {second}
+    ok("clear", "--yes", "--before", "1h", "--db", path)
+    with contextlib.closing(sqlite3.connect(path)) as c:
+        for table, in c.execute("SELECT m.name FROM sqlite_schema m JOIN pragma_table_info(m.name) t WHERE t.name = 'sid'").fetchall():
+            assert c.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+        assert c.execute("SELECT count(*) FROM blocks").fetchone() == (0,)
+        assert c.execute("PRAGMA freelist_count").fetchone() == (0,)
+        c.execute("INSERT INTO sessions(id, prefix, state, pid, start_ns) VALUES('erased 9', '1', 'erased', 1, 1)")
+        c.commit()
+    assert rows("clear", "sessions") == [] and rows("clear", "spans") == [] and rows("clear", "marks") == []
+    shutil.copy(db("running"), path)
+    rc, out, err = run("clear", "--yes", "--db", path)
+    assert (rc, out) == (0, "") and "running sessions, which stay" in err
+    refused(1, "is running", "clear", "--yes", "--session", "last", "--db", path)
+
+
 def case_usage():
     for part, *args in (("no command 'foo'", "foo"), ("--foo", "--foo"), ("table, json, jsonl or csv", "--format", "xml"),
                         ("'-1'", "--rank", "-1"), ("'x'", "--limit", "x"), ("first digits", "spans", "--session", "zz"),
