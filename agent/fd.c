@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define FD_HIGH 200 /* above what scripts count, dup2 to or look at with small tables */
+#define FD_MANY 64  /* that are kept although they may never be needed again */
+#define FD_FEW 128  /* a job that may have no more needs them all itself */
 
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC 1u
@@ -27,6 +31,8 @@
 #define F_SEAL_GROW 4
 #endif
 
+static _Atomic unsigned kept; /* descriptors of ours, lost ones included until somebody notices */
+
 static bool fd_identity(int fd, uint64_t *dev, uint64_t *ino) {
   struct stat st;
   if (syscall(SYS_fstat, fd, &st) != 0)
@@ -36,19 +42,40 @@ static bool fd_identity(int fd, uint64_t *dev, uint64_t *ino) {
   return true;
 }
 
+/* The lowest number that ours have, or a negative errno: then there is none to spare. */
+static int fd_lowest(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return -errno;
+  if (limit.rlim_cur < FD_FEW)
+    return -EMFILE;
+  return limit.rlim_cur < 2 * FD_HIGH ? (int)(limit.rlim_cur / 2) : FD_HIGH;
+}
+
+bool fd_many(unsigned more) {
+  struct rlimit limit;
+  int lowest = fd_lowest();
+  if (lowest < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return true;
+  rlim_t most = (limit.rlim_cur - (rlim_t)lowest) / 8;
+  return atomic_load_explicit(&kept, memory_order_relaxed) >= (most < FD_MANY ? most : FD_MANY) + more;
+}
+
 int fd_own(int fd, struct owned_fd *out) {
-  int high = fcntl(fd, F_DUPFD_CLOEXEC, FD_HIGH);
-  if (high >= 0) { /* refused where the limit of descriptors is lower: the number it has must do */
-    close(fd);
-    fd = high;
-  }
-  struct owned_fd owned = {.fd = fd};
-  if (!fd_identity(fd, &owned.dev, &owned.ino)) {
-    int err = errno;
-    close(fd);
+  int lowest = fd_lowest();
+  int high = lowest < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+  int err = lowest < 0 ? -lowest : errno;
+  struct owned_fd owned = {.fd = high};
+  close(fd); /* the low number is the script's: it would notice, and may need it */
+  if (high < 0)
+    return -err;
+  if (!fd_identity(high, &owned.dev, &owned.ino)) {
+    err = errno;
+    close(high);
     return -err;
   }
   *out = owned;
+  atomic_fetch_add_explicit(&kept, 1, memory_order_relaxed);
   return 0;
 }
 
@@ -60,7 +87,15 @@ bool fd_ours(const struct owned_fd *owned) {
 void fd_drop(struct owned_fd *owned) {
   if (fd_ours(owned))
     close(owned->fd);
+  if (owned->fd >= 0)
+    atomic_fetch_sub_explicit(&kept, 1, memory_order_relaxed);
   *owned = OWNED_FD_NONE;
+}
+
+/* Going over the limit of file sizes is a signal that ends the job, unless it ignores that one. */
+static bool size_allowed(size_t bytes) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
 }
 
 static int memory_create(const char *name) {
@@ -72,6 +107,8 @@ static int memory_create(const char *name) {
 }
 
 int fd_memory(const char *name, size_t bytes, bool populate, void **out, struct owned_fd *owned) {
+  if (!size_allowed(bytes))
+    return -EFBIG;
   int fd = memory_create(name);
   if (fd < 0)
     return fd;

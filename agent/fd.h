@@ -18,9 +18,13 @@ struct owned_fd {
 
 #define OWNED_FD_NONE ((struct owned_fd){.fd = -1})
 
-/* Takes over `fd`: moves it to a high number where the limits allow, and notes what it stands for. Returns 0, or a negative errno
- * with `fd` closed. */
+/* Takes over `fd`: moves it to a high number, and notes what it stands for. Returns 0, or a negative errno with `fd` closed:
+ * where the limits leave none to spare, ours are not taken from what the job may have. */
 int fd_own(int fd, struct owned_fd *out);
+
+/* Are so many of ours open that those which can be had again are better closed? `more`: how many beyond that are borne for a
+ * moment. The measure is what the job itself may have. */
+bool fd_many(unsigned more);
 
 /* Does the number still stand for what it stood for? */
 bool fd_ours(const struct owned_fd *owned);

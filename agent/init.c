@@ -18,6 +18,7 @@
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
+#include "module_state.h"
 #include "scope.h"
 #include "session.h"
 #include "torch.h"
@@ -27,6 +28,7 @@ static void agent_forked(void) {
   scope_forget();
   session_forget();
   torch_forget();
+  module_left_forget();
 }
 
 bool agent_start(void) {

@@ -296,19 +296,20 @@ static bool connection_alive(uint64_t now_ns) {
   return false;
 }
 
-/* A ring whose descriptor the script closed needs a new one, which only its writer can make; `last`: nobody writes any more. */
+/* A ring without its descriptor - the script closed it, or we did - needs a new one, which only its writer can make; `last`:
+ * nobody writes any more. */
 static bool ring_ready(struct ring *ring, bool last) {
-  if (__atomic_load_n(&ring->renew, __ATOMIC_ACQUIRE)) {
-    if (last)
-      ring_renew(ring);
-    return last && ring->fd >= 0;
+  bool asked = __atomic_load_n(&ring->renew, __ATOMIC_ACQUIRE);
+  if (!asked) {
+    struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
+    if (fd_ours(&owned))
+      return true;
+    if (owned.fd < 0 && !ring->parted)
+      return false; /* private memory */
   }
-  struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
-  if (owned.fd < 0 || fd_ours(&owned))
-    return owned.fd >= 0;
   if (last)
     ring_renew(ring);
-  else
+  else if (!asked)
     __atomic_store_n(&ring->renew, true, __ATOMIC_RELEASE);
   return last && ring->fd >= 0;
 }
@@ -327,6 +328,8 @@ static int attach_rings(bool last) {
       return r;
     }
     ring->attached = true;
+    if (fd_many(0))
+      ring_part(ring);
   }
   return 0;
 }
@@ -426,4 +429,8 @@ void link_forget(void) {
 
 int link_connected(void) {
   return state.socket.fd >= 0;
+}
+
+bool link_reached(void) {
+  return state.connected_ns != 0;
 }

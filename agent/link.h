@@ -29,7 +29,8 @@ void link_goodbye(uint64_t patience_ns);
 /* In the child of a fork: forgets the parent's connection and closes our copy of the descriptor. */
 void link_forget(void);
 
-/* For tests and diagnosis: is a collector connected? */
+/* Is a collector connected at this moment? Was one ever? Any thread may ask; the answer may be old. */
 int link_connected(void);
+bool link_reached(void);
 
 #endif

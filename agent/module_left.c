@@ -4,7 +4,7 @@
  *
  * What that thread opened since is not inside the span and becomes its parent's; what it had open in the span before is closed with
  * it, as always. A small table without locks; when it is full the span stays open until the one around it is closed,
- * and its text is never freed.
+ * and its text and the object it points at are never freed.
  */
 #include <stdlib.h>
 
@@ -20,6 +20,7 @@ static struct left {
   uint64_t end_ns;
   uint32_t exception;
   char *json; /* what the span borrows; ours now */
+  PyObject *buried;
 } table[32];
 
 _Atomic unsigned module_left_count;
@@ -37,17 +38,79 @@ static bool claim(struct left *l, int from) {
          atomic_compare_exchange_strong(&l->state, &from, BUSY);
 }
 
-void module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json) {
+static void entry_free(struct left *l) {
+  char *json = l->json;
+  PyObject *buried = l->buried;
+  l->json = NULL;
+  l->buried = NULL;
+  atomic_fetch_sub(&module_left_count, 1);
+  atomic_store(&l->state, FREE);
+  free(json);
+  if (buried)
+    py.PyObject_Free(buried);
+}
+
+static struct left *entry_take(void) {
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-    if (claim(&table[i], FREE)) {
-      table[i].json = json;
-      table[i].span = *span;
-      table[i].end_ns = end_ns;
-      table[i].exception = exception;
+    if (claim(&table[i], FREE))
+      return &table[i];
+  return NULL;
+}
+
+/* Those whose threads ended before they came by. */
+static void entries_sweep(void) {
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    if (!claim(&table[i], READY))
+      continue;
+    if (session_span_open(table[i].span.id))
       atomic_store(&table[i].state, READY);
-      atomic_fetch_add(&module_left_count, 1);
+    else
+      entry_free(&table[i]);
+  }
+}
+
+bool module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json) {
+  const struct session *session = session_get();
+  if (!session || session->prefix != span->session || !session_span_open(span->id)) {
+    free(json);
+    return false;
+  }
+  struct left *l = entry_take();
+  if (!l) {
+    entries_sweep();
+    l = entry_take();
+  }
+  if (!l)
+    return true;
+  l->json = json;
+  l->span = *span;
+  l->end_ns = end_ns;
+  l->exception = exception;
+  atomic_fetch_add(&module_left_count, 1);
+  atomic_store(&l->state, READY);
+  return true;
+}
+
+void module_left_bury(const struct module_span *span, PyObject *object) {
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    if (!claim(&table[i], READY))
+      continue;
+    bool found = table[i].span.id == span->id && table[i].span.session == span->session;
+    if (found)
+      table[i].buried = object;
+    atomic_store(&table[i].state, READY);
+    if (found)
       return;
-    }
+  }
+  const struct session *session = session_get();
+  if (!session || session->prefix != span->session || !session_span_open(span->id))
+    py.PyObject_Free(object);
+}
+
+void module_left_forget(void) {
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+    atomic_store(&table[i].state, FREE);
+  atomic_store(&module_left_count, 0);
 }
 
 /* The innermost span that was opened in `span`, or NULL. */
@@ -85,9 +148,6 @@ void module_left_close(void) {
       continue;
     }
     close_late(l);
-    char *json = l->json;
-    atomic_fetch_sub(&module_left_count, 1);
-    atomic_store(&l->state, FREE);
-    free(json);
+    entry_free(l);
   }
 }

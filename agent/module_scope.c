@@ -7,7 +7,7 @@
  *
  * A span borrows its attributes' text from its use, and points at the use (span.owner), until it is closed. A use whose object dies
  * before closes its span. Left on another thread than it was entered on, the span is closed later (module_left.c), and the memory of
- * the use, which the span may still point at, is never freed.
+ * the use, which the span may still point at, is freed only then.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct use {
   PyObject *uses;  /* further uses, newest first; owns them */
   PyObject *older; /* next in that list */
   bool used, inside;
-  bool lost;           /* left on another thread than the span's: its memory is never freed */
+  bool lost;           /* left on another thread than the span's, which may still point here */
   _Atomic bool locked; /* protects uses, older, used, inside; held for a few instructions, taken in free-threaded builds only */
 };
 
@@ -132,9 +132,8 @@ static void use_end(struct use *u, struct scope *scope, uint64_t end_ns, uint32_
     u->parent = u->span.span->parent;
     loop_pop(scope, u->span.span, end_ns, exception);
   } else if (u->span.span && u->span.here != module_here()) {
-    module_left(&u->span, end_ns, exception, u->json);
+    u->lost = module_left(&u->span, end_ns, exception, u->json);
     u->json = NULL;
-    u->lost = true;
   }
   u->span.span = NULL;
   free(u->json);
@@ -184,8 +183,13 @@ static void use_dealloc(PyObject *self) {
   module_drop(attrs);
   module_drop(given);
   module_drop(u->name);
-  if (!u->lost)
+  if (!u->lost) {
     module_free_object(self, false);
+    return;
+  }
+  PyObject *type = (PyObject *)py_type(self);
+  module_left_bury(&u->span, self);
+  py.Py_DecRef(type);
 }
 
 /* The object for a use that begins now: itself the first time. New reference. */

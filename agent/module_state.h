@@ -105,9 +105,13 @@ struct module_span {
 /* The calling thread's stack, if the span is still open in it, else NULL. */
 struct scope *module_span_stack(const struct module_span *span);
 
-/* The span is left at end_ns, but lies on another thread's stack: to be closed when that thread comes by. Takes over `json`. */
-void module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json);
-void module_left_close(void); /* closes those of this thread; asks nothing of Python */
+/* The span is left at end_ns, but lies on another thread's stack: to be closed when that thread comes by. Takes over `json`. False:
+ * that thread has ended, and its spans with it. */
+bool module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json);
+/* `object` is dead, but such a span may still point at it: its memory is freed when that is over. */
+void module_left_bury(const struct module_span *span, PyObject *object);
+void module_left_forget(void); /* in the child of a fork */
+void module_left_close(void);  /* closes those of this thread; asks nothing of Python */
 extern _Atomic unsigned module_left_count;
 
 static inline void module_left_check(void) {

@@ -13,6 +13,9 @@
 #include "utf8.h"
 
 #define RING_NAME "cirron-ring"
+/* So many rings are made of memory that is there at once, so that no span meets a page fault. With hundreds of threads that would be
+ * hundreds of MiB, most of them never used. */
+#define PREFAULTED 16
 #define CELL_WORDS (RING_CELL / sizeof(uint64_t))
 
 typedef uint64_t __attribute__((may_alias)) word_t;
@@ -54,9 +57,9 @@ int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *o
     return -EINVAL;
   void *memory;
   struct owned_fd owned;
-  if (fd_memory(RING_NAME, RING_BYTES(cells), true, &memory, &owned) < 0) {
+  if (fd_memory(RING_NAME, RING_BYTES(cells), ring_no <= PREFAULTED, &memory, &owned) < 0) {
     owned = OWNED_FD_NONE;
-    memory = mmap(NULL, RING_BYTES(cells), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    memory = mmap(NULL, RING_BYTES(cells), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
       return -errno;
   }
@@ -98,14 +101,34 @@ void ring_unmap(struct ring *ring) {
   ring->cells = NULL;
 }
 
-void ring_renew(struct ring *ring) {
-  int saved = errno;
+void ring_part(struct ring *ring) {
   struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
-  if (fd_memory_renew(RING_NAME, ring_bytes(ring), ring_bytes(ring), !ring->spare, ring->shm, &owned) < 0)
-    owned = OWNED_FD_NONE; /* recorded on, but no collector can have it any more */
+  if (ring->fd < 0)
+    return;
+  ring->fd = -1;
+  ring->parted = true;
+  fd_drop(&owned);
+}
+
+static size_t used_bytes(const struct ring *ring) {
+  return ring->head <= ring->mask ? RING_CELLS_OFFSET + (size_t)ring->head * RING_CELL : ring_bytes(ring);
+}
+
+static void renew(struct ring *ring) {
+  struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
+  bool populate = ring->ring_no <= PREFAULTED && !ring->spare;
+  if (fd_memory_renew(RING_NAME, ring_bytes(ring), used_bytes(ring), populate, ring->shm, &owned) < 0)
+    fd_drop(&owned); /* recorded on, but no collector can have it any more */
   ring->fd = owned.fd;
   ring->dev = owned.dev;
   ring->ino = owned.ino;
+  ring->parted = false;
+}
+
+void ring_renew(struct ring *ring) {
+  int saved = errno;
+  if (!ring->parted || !fd_many(RING_WAITING)) /* else it is asked for once more later */
+    renew(ring);
   __atomic_store_n(&ring->renew, false, __ATOMIC_RELEASE);
   errno = saved;
 }

@@ -21,13 +21,14 @@ struct ring {
   uint64_t dev, ino; /* of fd, to see that it is still ours */
   bool attached;     /* the collector of the present connection has it; owned by link.c */
   bool renew;        /* atomic: the descriptor was lost, the writer has to call ring_renew; set by link.c */
+  bool parted;       /* the descriptor was given up (ring_part) and is to be had again by ring_renew */
   bool in_use;       /* by a living thread */
   bool spare;        /* large, and only for what finds no room in a thread's own ring (outlet.h) */
   struct ring *next; /* all rings of the process, owned by session.c */
 };
 
-/* A sealed, prefaulted memfd ring. Returns 0, or a negative errno. Where memfd_create is refused the ring is private memory
- * with fd -1. */
+/* A sealed memfd ring, prefaulted unless it is one of very many. Returns 0, or a negative errno. Where memfd_create is refused the
+ * ring is private memory with fd -1. */
 int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
 /* A spare one: its memory is not populated, because most of it is never used. An error where there is no memfd. */
 int ring_open_spare(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
@@ -37,6 +38,11 @@ void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and c
  * connection can hand it over. Only for the ring's writer (ring_put and ring_claim_slot do it when `renew` is set), or when
  * nothing is written any more. Keeps errno. */
 void ring_renew(struct ring *ring);
+
+/* Closes the descriptor: with hundreds of threads the job would run out of them. A collector that has the ring keeps it; another one
+ * gets it after ring_renew. Not while the writer is at ring_renew (`renew` is set). */
+#define RING_WAITING 32 /* descriptors beyond the many that wait to be handed over */
+void ring_part(struct ring *ring);
 
 /* Appends one record and its text (a, then b; either may be NULL), publishes it. False: no room, counted by the caller's kind
  * (emitted_... and dropped_... are kept here by the record's type). `structural` records may use the reserved cells.

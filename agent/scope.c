@@ -1,6 +1,8 @@
 #include "scope.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +19,7 @@
 #include "session.h"
 
 #define ID_LOT 32
+#define RETRY_NS 100000000ull
 #define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
 
 struct scope {
@@ -32,35 +35,56 @@ struct scope {
 };
 
 static __thread struct scope *mine;
+static __thread uint64_t retry_ns; /* there was no ring for this thread; not before then again */
 static pthread_key_t key;
-static bool key_made;
+static _Atomic bool key_made;
 
 static void thread_ended(void *scope) {
   (void)scope; /* it is this thread's `mine` */
   scope_end_thread();
 }
 
-/* Runs once: the first caller has the GIL, and only the very first span of a process comes here. */
+/* Interpreters with a lock each, and those without any, can come together here. */
 static bool key_make(void) {
-  if (!key_made)
-    key_made = pthread_key_create(&key, thread_ended) == 0;
+  static atomic_flag lock = ATOMIC_FLAG_INIT; /* protects the two above */
+  if (atomic_load_explicit(&key_made, memory_order_acquire))
+    return true;
+  while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
+    sched_yield();
+  if (!atomic_load(&key_made))
+    atomic_store_explicit(&key_made, pthread_key_create(&key, thread_ended) == 0, memory_order_release);
+  atomic_flag_clear_explicit(&lock, memory_order_release);
   return key_made;
+}
+
+static struct scope *scope_new(void) {
+  struct ring *ring = session_ring_take();
+  if (!ring)
+    return NULL;
+  struct scope *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (s == MAP_FAILED) {
+    session_ring_give(ring);
+    return NULL;
+  }
+  s->ring = ring;
+  return s;
 }
 
 static struct scope *scope_make(void) {
   if (!session_ensure() || !key_make())
     return NULL;
-  struct scope *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (s == MAP_FAILED)
-    return NULL;
-  s->ring = session_ring_take();
-  if (!s->ring) {
-    munmap(s, sizeof *s);
+  uint64_t now = session_clock();
+  int saved = errno;
+  struct scope *s = now < retry_ns ? NULL : scope_new();
+  errno = saved;
+  if (!s) { /* for want of memory, or because there are too many threads: not tried for each span */
+    retry_ns = now < retry_ns ? retry_ns : now + RETRY_NS;
+    __atomic_fetch_add(&segment_get()->dropped_rings, 1, __ATOMIC_RELAXED);
     return NULL;
   }
   s->free = (1ull << MAX_OPEN) - 1;
   s->tid = (uint32_t)syscall(SYS_gettid);
-  struct ring_thread hello = {.type = RING_THREAD, .tid = s->tid, .ts_ns = session_clock()};
+  struct ring_thread hello = {.type = RING_THREAD, .tid = s->tid, .ts_ns = now};
   ring_put(s->ring, &hello, NULL, 0, NULL, 0, true);
   outlet_init(&s->outlet, s->ring, s->tid);
   mine = s;
@@ -319,6 +343,7 @@ void scope_end_thread(void) {
 
 void scope_forget(void) {
   mine = NULL; /* the memory is a copy of the parent's, and small */
+  retry_ns = 0;
   if (key_made)
     pthread_setspecific(key, NULL);
 }

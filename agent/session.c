@@ -1,12 +1,14 @@
 #include "session.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fd.h"
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
@@ -36,7 +38,7 @@ static struct ring *_Atomic first_ring;
 
 static void lock_take(void) {
   while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
-    ;
+    sched_yield(); /* its owner may have a lower priority than we */
 }
 
 static void lock_drop(void) {
@@ -146,6 +148,8 @@ static struct ring *ring_make(bool spare) {
                   : ring_open(session.prefix, rings_made + 1, session_env.ring_cells, r);
   if (err)
     return NULL;
+  if (fd_many(link_connected() ? RING_WAITING : 0))
+    ring_part(r);
   if (!spare)
     publish_ranks();
   rings_made++;
@@ -176,7 +180,7 @@ struct ring *session_ring_take(void) {
 }
 
 struct ring *session_ring_spare(void) {
-  return session_env.ring_cells_max > session_env.ring_cells ? ring_take(true) : NULL;
+  return session_env.ring_cells_max > session_env.ring_cells && link_reached() ? ring_take(true) : NULL;
 }
 
 void session_ring_give(struct ring *ring) {
@@ -187,6 +191,14 @@ void session_ring_give(struct ring *ring) {
 
 struct ring *session_rings(void) {
   return atomic_load_explicit(&first_ring, memory_order_acquire);
+}
+
+bool session_span_open(uint64_t id) {
+  for (const struct ring *r = session_rings(); r; r = r->next)
+    for (unsigned i = 0; i < RING_OPEN_SLOTS && r->in_use; i++)
+      if (__atomic_load_n(&r->open[i].id, __ATOMIC_RELAXED) == id)
+        return true;
+  return false;
 }
 
 uint64_t session_take_ids(unsigned n) {
@@ -220,6 +232,8 @@ static void close_root(void) {
 
 void session_close(void) {
   int open = OPEN;
+  if (atomic_load_explicit(&state, memory_order_relaxed) != OPEN) /* most programs: not a page of ours is written to */
+    return;
   if (!atomic_compare_exchange_strong(&state, &open, CLOSING))
     return;
   int saved = errno;

@@ -34,12 +34,15 @@ const struct session *session_get(void); /* NULL where there is none */
 
 /* A ring for the calling thread: a free one of a thread that ended, else a new one. NULL: none can be made (counted). */
 struct ring *session_ring_take(void);
-/* A spare one, for a thread whose own is full. NULL: there are enough of them. */
+/* A spare one, for a thread whose own is full. NULL: there are enough of them, or no collector was ever there. */
 struct ring *session_ring_spare(void);
 void session_ring_give(struct ring *ring); /* its thread ends; what is in it stays */
 
 /* All rings, for link.c: first ring, then ring->next. Only ever grows; safe to walk at any time. */
 struct ring *session_rings(void);
+
+/* Is the span of this id open in any living thread? A look at all of them. */
+bool session_span_open(uint64_t id);
 
 uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
 uint64_t session_clock(void);          /* CLOCK_MONOTONIC, nanoseconds */

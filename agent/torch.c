@@ -79,7 +79,8 @@ static bool forward_enter(struct observe_call *call) {
 }
 
 static void forward_leave(struct observe_call *call, PyObject *result) {
-  forwards--;
+  if (call->state[0] == scope_peek()) /* else the call was entered in the parent of a fork */
+    forwards--;
   close_span(call, session_clock(), result);
 }
 
@@ -99,7 +100,8 @@ static bool backward_enter(struct observe_call *call) {
 }
 
 static void backward_leave(struct observe_call *call, PyObject *result) {
-  backwards--;
+  if (call->state[0] == scope_peek())
+    backwards--;
   close_span(call, session_clock(), result);
 }
 

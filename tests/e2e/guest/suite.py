@@ -4,6 +4,9 @@ import harness
 import programs  # noqa: F401
 import pythons  # noqa: F401
 import private  # noqa: F401
+import limits  # noqa: F401
+import endpoints  # noqa: F401
 import symbols  # noqa: F401
+import threads  # noqa: F401
 
 harness.main()

@@ -134,6 +134,11 @@ struct ring *session_rings(void) {
   return NULL;
 }
 
+bool session_span_open(uint64_t id) {
+  (void)id;
+  return true;
+}
+
 unsigned segment_generation(void) {
   return generation;
 }
