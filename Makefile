@@ -37,13 +37,20 @@ AGENT_CF := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-alias
 # noseparate-code and norelro: two mappings and a change of protection less for every program started under the preload.
 AGENT_LD := -shared -Wl,-z,now -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,-z,defs -Wl,--version-script=agent/exports.map -Wl,-soname,libcirron_agent.so
 
+# The programs read what strangers made.
+HARD_CF := -fPIE $(if $(SAN),,-fstack-protector-strong -D_FORTIFY_SOURCE=2)
+HARD_LD := -pie -Wl,-z,relro -Wl,-z,now
+# Where a distribution keeps libraries of this machine's kind: lib/TRIPLET.
+TRIPLET := $(or $(shell $(CC) -print-multiarch 2>/dev/null),x86_64-linux-gnu)
+
 AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))
 GEN_O := $(B)/gen/proto/cirron.pb-c.o
 COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collectord is the program, no folder
 TOOL_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
+RUN_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/run/*.c)) $(B)/tools/place.o
 
-all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query
+all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query $(B)/cirron
 
 $(B)/libcirron_agent.so: $(AGENT_O) agent/exports.map
 	@mkdir -p $(@D); echo "  LINK  $@"
@@ -51,11 +58,15 @@ $(B)/libcirron_agent.so: $(AGENT_O) agent/exports.map
 
 $(B)/collectord: $(COLL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
-	$(Q)$(CC) $(OPT) -o $@ $^ $(LD_D)
+	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD) $(LD_D)
 
 $(B)/cirron-query: $(TOOL_O) $(PROTO_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
-	$(Q)$(CC) $(OPT) -o $@ $^ $(LD_Q)
+	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD) $(LD_Q)
+
+$(B)/cirron: $(RUN_O)
+	@mkdir -p $(@D); echo "  LINK  $@"
+	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD)
 
 $(B)/agent/%.o: agent/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
@@ -63,15 +74,15 @@ $(B)/agent/%.o: agent/%.c
 
 $(B)/obj/collectord/%.o: collectord/%.c $(B)/gen/proto/cirron.pb-c.h
 	@mkdir -p $(@D); echo "  CC    $<"
-	$(Q)$(CC) $(BASE) $(CF_D) -c -o $@ $<
+	$(Q)$(CC) $(BASE) $(HARD_CF) $(CF_D) -c -o $@ $<
 
 $(B)/tools/%.o: tools/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
-	$(Q)$(CC) $(BASE) $(CF_Q) -c -o $@ $<
+	$(Q)$(CC) $(BASE) $(HARD_CF) -DCIRRON_TRIPLET='"$(TRIPLET)"' $(CF_Q) -c -o $@ $<
 
 $(B)/proto/%.o: proto/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
-	$(Q)$(CC) $(BASE) $(CF_D) -c -o $@ $<
+	$(Q)$(CC) $(BASE) $(HARD_CF) $(CF_D) -c -o $@ $<
 
 $(B)/gen/proto/cirron.pb-c.c $(B)/gen/proto/cirron.pb-c.h &: proto/cirron.proto
 	@mkdir -p $(B)/gen; echo "  GEN   $<"
@@ -114,7 +125,7 @@ bench: setup
 	+$(Q)$(AGAIN) all $(B)/span_cost
 	$(Q)B=$(B) tests/bench/run.sh
 lint: $(B)/gen/proto/cirron.pb-c.h
-	$(Q)CF="$(CSTD) -D_GNU_SOURCE -DCIRRON_VERSION=\"0\" -I. -I$(B)/gen $(CF_D) $(CF_Q)" tests/run_lint.sh
+	$(Q)CF="$(CSTD) -D_GNU_SOURCE -DCIRRON_VERSION=\"0\" -DCIRRON_TRIPLET=\"t\" -I. -I$(B)/gen $(CF_D) $(CF_Q)" tests/run_lint.sh
 format:
 	$(Q)clang-format -i $(SOURCES)
 e2e-%: all fault
@@ -124,7 +135,7 @@ judge: all
 	  --query $(B)/cirron-query --python $(CURDIR)/.venv/bin/python $(JUDGE_ARGS); \
 	else echo "make judge: $(JUDGE) is not there, nothing judged"; fi
 
-SOURCES = $(wildcard agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
+SOURCES = $(wildcard agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
 
 # The cost of a span in C, with the agent's own files; without init.c, whose constructor would look for an interpreter.
 $(B)/span_cost: tests/bench/span_cost.c $(filter-out $(B)/agent/init.o,$(AGENT_O))

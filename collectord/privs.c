@@ -113,7 +113,7 @@ void privs_share_store(const struct privs *privs, const char *db) {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & S_IRGRP) &&
-        fchown(fd, (uid_t)-1, privs->group) == 0)
+        (st.st_gid == privs->group || fchown(fd, (uid_t)-1, privs->group) == 0))
       (void)fchmod(fd, (st.st_mode & 0777) | S_IRGRP); /* the group reads nothing then; doctor says so */
     if (fd >= 0)
       close(fd);

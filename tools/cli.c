@@ -216,7 +216,7 @@ static void print_command_help(const struct cli_command *c) {
   printf("Usage: cirron-query %s%s%s [OPTION ...]\n%s.\n", c->name, *c->args ? " " : "", c->args, c->summary);
   if (c->more)
     printf("\n%s", c->more);
-  if (c->options) {
+  if (c->options & ~(unsigned)CLI_NO_STORE) {
     printf("\nOptions of this command:\n");
     print_options(c->options, false);
   }

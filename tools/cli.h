@@ -24,6 +24,7 @@ enum cli_option {
   CLI_CHECKS = 1 << 8,
   CLI_CLEAR = 1 << 20,
   CLI_FAST = 1 << 21,
+  CLI_NO_STORE = 1 << 30, /* no option: the command runs without an open store */
 };
 
 enum cli_check { CLI_CHECK_COMPLETE = 1, CLI_CHECK_FINISHED = 2, CLI_CHECK_FINITE = 4 };

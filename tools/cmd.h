@@ -13,6 +13,7 @@ int cmd_snapshots(const struct cli *cli);
 int cmd_steps(const struct cli *cli);
 int cmd_clear(const struct cli *cli);
 int cmd_sql(const struct cli *cli);
+int cmd_doctor(const struct cli *cli);
 
 /* How many rows a table shows where nothing was said; the other formats give all. */
 #define CMD_TABLE_ROWS 50

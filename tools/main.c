@@ -35,6 +35,9 @@ static const struct cli_command commands[] = {
      "collector\n"
      "does. Without --before, --keep or --session: all that have ended.\n",
      cmd_clear, CLI_SESSION | CLI_CLEAR, 0, 0},
+    {"doctor", "", "What is wrong with kernel, agent, collector or store, and what to do; status 3 if anything fails",
+     "One line a finding: ok, warn or fail, the area, what was found; behind a semicolon what to do.\n", cmd_doctor,
+     CLI_NO_STORE, 0, 0},
     {0},
 };
 
@@ -76,6 +79,8 @@ int main(int argc, char **argv) {
     return finish(status);
   out_style(stdout, &cli.style);
   units_init(cli.style.utf8);
+  if (command->options & CLI_NO_STORE)
+    return finish(command->run(&cli));
   if (db_find(cli.db, &path, why, sizeof why) != 0 || db_open(path, &cli.store, why, sizeof why, note, sizeof note) != 0) {
     say("%s", why);
     return CLI_ERROR;
