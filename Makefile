@@ -32,10 +32,14 @@ CF_Q := $(shell pkg-config --cflags $(LIBS_Q) 2>/dev/null)
 LD_D := $(shell pkg-config --libs $(LIBS_D) 2>/dev/null) -lpthread -lm
 LD_Q := $(shell pkg-config --libs $(LIBS_Q) 2>/dev/null) -lm
 
-# The agent is a guest: libc only, hidden symbols, symbol versions that old systems have.
+# The agent is a guest: libc only, hidden symbols, symbol versions that old systems have. What is preloaded, libcirron_agent.so, is
+# next to nothing; it loads libcirron_core.so where there is a CPython. No start files, noseparate-code, norelro: every program that
+# is started under the preload pays for each page touched and each mapping (make bench shows it).
 AGENT_CF := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing $(if $(SAN),,-fno-stack-protector)
-# noseparate-code and norelro: two mappings and a change of protection less for every program started under the preload.
-AGENT_LD := -shared -Wl,-z,now -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,-z,defs -Wl,--version-script=agent/exports.map -Wl,-soname,libcirron_agent.so
+AGENT_LD := -shared -Wl,-z,now -Wl,-z,defs -Wl,-z,nodelete -Wl,--version-script=agent/exports.map -Wl,-soname,libcirron_core.so
+PRELOAD_LD := -shared $(if $(SAN),,-nostartfiles) -Wl,-z,lazy -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,noseparate-code -Wl,-z,norelro \
+  -Wl,--hash-style=gnu -Wl,--build-id=none -Wl,--version-script=agent/preload/exports.map -Wl,-soname,libcirron_agent.so
+PRELOAD_O := $(B)/agent/preload/preload.o $(B)/agent/preload/symbol.o
 
 # The programs read what strangers made.
 HARD_CF := -fPIE $(if $(SAN),,-fstack-protector-strong -D_FORTIFY_SOURCE=2)
@@ -50,11 +54,15 @@ COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collec
 TOOL_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
 RUN_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/run/*.c)) $(B)/tools/place.o
 
-all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query $(B)/cirron
+all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(B)/collectord $(B)/cirron-query $(B)/cirron
 
-$(B)/libcirron_agent.so: $(AGENT_O) agent/exports.map
+# Whole or not at all: programs may be starting under them.
+$(B)/libcirron_core.so: $(AGENT_O) agent/exports.map
 	@mkdir -p $(@D); echo "  LINK  $@"
-	$(Q)$(CC) $(OPT) $(AGENT_LD) -o $@.new $(AGENT_O) && mv $@.new $@ # whole or not at all: programs may be starting under it
+	$(Q)$(CC) $(OPT) $(AGENT_LD) -o $@.new $(AGENT_O) && mv $@.new $@
+$(B)/libcirron_agent.so: $(PRELOAD_O) agent/preload/exports.map | $(B)/libcirron_core.so
+	@mkdir -p $(@D); echo "  LINK  $@"
+	$(Q)$(CC) $(OPT) $(PRELOAD_LD) -o $@.new $(PRELOAD_O) && mv $@.new $@
 
 $(B)/collectord: $(COLL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
@@ -135,7 +143,7 @@ judge: all
 	  --query $(B)/cirron-query --python $(CURDIR)/.venv/bin/python $(JUDGE_ARGS); \
 	else echo "make judge: $(JUDGE) is not there, nothing judged"; fi
 
-SOURCES = $(wildcard agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
+SOURCES = $(wildcard agent/*.[ch] agent/*/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
 
 # The cost of a span in C, with the agent's own files; without init.c, whose constructor would look for an interpreter.
 $(B)/span_cost: tests/bench/span_cost.c $(filter-out $(B)/agent/init.o,$(AGENT_O))
@@ -151,7 +159,7 @@ $(B)/kills_job: tests/fault/kills/job.c $(filter-out $(B)/agent/init.o,$(AGENT_O
 
 install: all
 	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
-	install -m 755 $(B)/libcirron_agent.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
+	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_core.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
 	install -m 755 $(B)/collectord $(B)/cirron-query "$(DESTDIR)$(PREFIX)/bin/"
 	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md "$(DESTDIR)$(PREFIX)/share/doc/cirron/"
 

@@ -1,8 +1,8 @@
 /* See attach.h. States: nothing found -> attached -> (Py_Finalize) -> to be attached again at the next start of an interpreter.
  *
  * setlocale is the one function of libc that every version calls while it starts, after its list of audit hooks is in place and
- * before its modules are built, so a libpython that a host loads with dlopen is met there. It costs other programs one look at
- * where the call came from, the first time a place calls.
+ * before its modules are built, so a libpython that a host loads with dlopen is met there. The preloaded object interposes it and
+ * tells us where the call came from.
  *
  * Threads: the audit callback may be called by any thread and any interpreter at the same time; we act in the main one only, with
  * its GIL held or its thread attached. setlocale may be called by any thread.
@@ -10,7 +10,6 @@
 #include "attach.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -20,10 +19,8 @@
 #include "module.h"
 #include "observe.h"
 #include "session.h"
-#include "symbol.h"
 #include "trigger.h"
 
-/* One look at this tells whether the process has an interpreter; anything more would be paid by every /bin/true. */
 extern const char *Py_GetVersion(void) __attribute__((weak));
 
 static atomic_bool attached;
@@ -162,33 +159,21 @@ static void *library_of(const void *address) {
 }
 
 static void attach_to_caller(const void *caller) {
-  static _Atomic(const void *) strangers[8]; /* places that called and are in no libpython */
-  _Atomic(const void *) *stranger = &strangers[((uintptr_t)caller >> 4) % 8];
   if (Py_GetVersion) { /* attached before, and its interpreter has ended */
     (void)attach_early();
     return;
   }
-  if (atomic_load_explicit(stranger, memory_order_relaxed) == caller)
-    return;
   void *library = library_of(caller);
-  if (!library) {
-    atomic_store_explicit(stranger, caller, memory_order_relaxed);
+  if (!library)
     return;
-  }
   (void)attach_once(attach_before_start, library);
   (void)dlclose(library); /* our own count of it only */
 }
 
-__attribute__((visibility("default"))) char *setlocale(int category, const char *locale) {
-  static _Atomic(void *) original;
-  void *found = atomic_load_explicit(&original, memory_order_relaxed);
+/* A libpython, or a program that is linked to one, calls setlocale (preload/preload.c). Any thread. */
+__attribute__((visibility("default"))) void cirron_core_setlocale(const void *caller) {
   int error = errno;
-  if (!found) {
-    found = symbol_next("setlocale");
-    atomic_store_explicit(&original, found, memory_order_relaxed);
-  }
   if (!atomic_load_explicit(&attached, memory_order_relaxed) && !atomic_load_explicit(&inert, memory_order_relaxed))
-    attach_to_caller(__builtin_return_address(0));
+    attach_to_caller(caller);
   errno = error;
-  return found ? ((char *(*)(int, const char *))found)(category, locale) : NULL;
 }

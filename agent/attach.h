@@ -12,6 +12,9 @@
 /* From the constructor. False: no supported interpreter in this process (yet). Touches nothing else then. */
 bool attach_early(void);
 
+/* Exported to preload/preload.c: setlocale was called from this address. */
+void cirron_core_setlocale(const void *caller);
+
 /* From inside a running interpreter that we were not preloaded into (`import cirron` of the file itself). GIL held. Observes the
  * modules that are there already. False: attached already, or not to be. */
 bool attach_late(void);

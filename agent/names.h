@@ -9,7 +9,19 @@ enum name { NAME_EPOCH, NAME_EVAL, NAME_STEP, NAME_DATA_LOAD, NAME_FORWARD, NAME
 /* Made on first use in a session; afterwards a look into a table. Any thread. */
 uint32_t name_id(enum name name);
 
-/* A class name for `module` or `exception` of a record; `key` as from py_class_name, for a cache. Needs the GIL. */
-uint32_t name_of_class(const char *text, uintptr_t key);
+#define NAME_CLASSES 64u /* a training job has a handful of outermost modules, optimizers and exceptions */
+
+/* Ids of class names, direct-mapped; one a thread, zeroed at first. Not thread-local by itself: room for that is scarce in a library
+ * that is loaded while the program runs. */
+struct name_cache {
+  struct name_cached {
+    uintptr_t key;
+    unsigned generation;
+    uint32_t id;
+  } at[NAME_CLASSES];
+};
+
+/* A class name for `module` or `exception` of a record; `key` as from py_class_name. */
+uint32_t name_of_class(struct name_cache *cache, const char *text, uintptr_t key);
 
 #endif

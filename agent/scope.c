@@ -13,6 +13,7 @@
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
+#include "names.h"
 #include "outlet.h"
 #include "ring_writer.h"
 #include "segment.h"
@@ -32,6 +33,7 @@ struct scope {
   struct span *stack[MAX_OPEN]; /* outermost first */
   struct span pool[MAX_OPEN];   /* spans do not move, so that their owners can point at them */
   struct loop loop;
+  struct name_cache names;
 };
 
 static __thread struct scope *mine;
@@ -103,6 +105,10 @@ struct scope *scope_peek(void) {
 
 struct loop *scope_loop(struct scope *scope) {
   return &scope->loop;
+}
+
+struct name_cache *scope_names(struct scope *scope) {
+  return &scope->names;
 }
 
 struct span *scope_top(struct scope *scope) {

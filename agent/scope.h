@@ -32,12 +32,14 @@ struct span {
 
 struct scope; /* a thread's stack */
 struct loop;  /* loop.h: what loop.c remembers of the thread */
+struct name_cache;
 
 /* The calling thread's stack, made with its ring (and the session) at the first call. NULL: tracing is off here. */
 struct scope *scope_get(void);
 /* The same, but NULL where there is none yet. */
 struct scope *scope_peek(void);
 struct loop *scope_loop(struct scope *scope);
+struct name_cache *scope_names(struct scope *scope);
 
 /* Opens a span under the innermost open one. NULL: too deep, counted. The pointer is good until the span is closed or
  * dissolved. */

@@ -24,15 +24,15 @@ static bool off(void) {
   return session_is_worker();
 }
 
-static uint32_t class_name_id(PyObject *object) {
+static uint32_t class_name_id(struct scope *scope, PyObject *object) {
   uintptr_t key;
   const char *text = py_class_name(object, &key);
-  return name_of_class(text, key);
+  return name_of_class(scope_names(scope), text, key);
 }
 
-static uint32_t exception_id(PyObject *result) {
+static uint32_t exception_id(struct scope *scope, PyObject *result) {
   const char *text = result ? NULL : py_exception_name();
-  return text ? name_of_class(text, (uintptr_t)text) : 0;
+  return text ? name_of_class(scope_names(scope), text, (uintptr_t)text) : 0;
 }
 
 static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
@@ -47,7 +47,7 @@ static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *res
   struct scope *scope = call->state[0];
   struct span *span = call->state[1];
   if (span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]))
-    scope_pop(scope, span, end_ns, exception_id(result));
+    scope_pop(scope, span, end_ns, exception_id(scope, result));
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static bool forward_enter(struct observe_call *call) {
   int train = py_attr_true(call->args[0], training_name());
   loop_forward(scope, train != 0);
   if (span) {
-    span->module = class_name_id(call->args[0]);
+    span->module = class_name_id(scope, call->args[0]);
     span->flags = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
     scope_refresh(scope, span);
   }
@@ -122,7 +122,7 @@ static bool step_enter(struct observe_call *call) {
   struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP);
   if (span) {
     span->owner = self;
-    span->module = class_name_id(call->args[0]);
+    span->module = class_name_id(scope, call->args[0]);
     scope_refresh(scope, span);
   }
   return true;

@@ -20,7 +20,8 @@ import time
 import traceback
 
 BUILD = pathlib.Path(os.environ.get("BUILD", "build")).resolve()
-AGENT, COLLECTORD, QUERY = BUILD / "libcirron_agent.so", BUILD / "collectord", BUILD / "cirron-query"
+AGENT, CORE = BUILD / "libcirron_agent.so", BUILD / "libcirron_core.so"
+COLLECTORD, QUERY = BUILD / "collectord", BUILD / "cirron-query"
 PYTHONS = os.environ.get("PYTHONS", "").split() or [sys.executable]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "")
 AUTOMATIC = ("epoch", "eval", "step", "batch", "data_load", "forward", "backward", "optimizer_step")
@@ -156,6 +157,7 @@ class Case:
 
     def __init__(self, folder):
         self.folder, self.collector, self.wrong, self.runs = folder, None, [], 0
+        self.last_traced = None
 
     def check(self, right, text):
         if not right:
@@ -197,6 +199,8 @@ class Case:
     def run(self, command, agent=True, env=None, **popen):
         begin = time.monotonic()
         process = self.start(command, agent, env, **popen)
+        if agent:
+            self.last_traced = process.pid
         try:
             out, err = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
@@ -217,12 +221,16 @@ class Case:
         return plain, traced
 
     def store(self, faults=True):
-        """The store once every session has ended. The collector goes on."""
-        db = self.collector.db
+        """The store once every session has ended. The collector goes on. The program that ran last has a session, if it had
+        anything to say, within a commit; one that is no Python never has one."""
+        db, patience = self.collector.db, time.monotonic() + 1.5
 
         def settled():
             r = subprocess.run([QUERY, "--db", db, "--format", "jsonl", "sessions"], capture_output=True, text=True, env=clean_env())
-            return r.returncode == 0 and all(json.loads(x)["state"] != "running" for x in r.stdout.splitlines())
+            sessions = [json.loads(x) for x in r.stdout.splitlines()]
+            if r.returncode or any(x["state"] == "running" for x in sessions):
+                return False
+            return self.last_traced in {None, *(x["pid"] for x in sessions)} or time.monotonic() > patience
 
         until(settled, 10, "the sessions to leave the state running")
         st = Store(db)

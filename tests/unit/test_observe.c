@@ -1,4 +1,4 @@
-// links: agent/observe.c agent/observe_swap.c agent/observe_retype.c agent/observe_table.c agent/py.c agent/symbol.c
+// links: agent/observe.c agent/observe_swap.c agent/observe_retype.c agent/observe_table.c agent/py.c agent/preload/symbol.c
 /* What needs no interpreter: file names, arguments, the table of functions, and a process without CPython. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "agent/observe.h"
 #include "agent/observe_table.h"
 #include "agent/session.h"
-#include "agent/symbol.h"
+#include "agent/preload/symbol.h"
 
 struct env session_env;
 

@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from harness import AGENT, PYTHONS, Skip, python_label, test, test_each
+from harness import AGENT, CORE, PYTHONS, Skip, python_label, test, test_each
 
 each_python = test_each(PYTHONS, python_label)
 
@@ -221,6 +221,7 @@ def loaded_twice(t, python):
     copy = t.folder / "second" / "libcirron_agent.so"
     copy.parent.mkdir()
     copy.write_bytes(AGENT.read_bytes())
+    copy.with_name(CORE.name).write_bytes(CORE.read_bytes())
     _, traced = t.both([python, "-c", USE + "print('once')"], lines=0)
     done = t.run([python, "-c", USE + "print('once')"], env={"LD_PRELOAD": f"{AGENT}:{copy}"})
     t.equal((done.rc, done.out, done.err), (traced.rc, traced.out, traced.err), "run with two copies")

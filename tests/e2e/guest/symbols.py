@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 
-from harness import AGENT, Skip, test
+from harness import AGENT, CORE, Skip, test
 
 HERE = pathlib.Path(__file__).resolve().parent
 OLDEST = (2, 17)
@@ -40,21 +40,29 @@ def needed(library):
     return set(re.findall(r"^\s+NEEDED\s+(\S+)", tool("objdump", "-p", str(library)), re.M))
 
 
-def faults(library):
-    found = [f"exports {x}" for x in sorted(exports(library) ^ listed("agent.exports"))]
-    known = listed("agent.imports")
+def faults(library, lists):
+    found = [f"exports {x}" for x in sorted(exports(library) ^ listed(f"{lists}.exports"))]
+    known = listed(f"{lists}.imports")
     for symbol, version in sorted(imports(library).items()):
         if f"{symbol} {version}".strip() not in known:
             found.append(f"imports {symbol} {version}")
         number = re.fullmatch(r"GLIBC_([\d.]+)", version)
         if version and (not number or tuple(map(int, number.group(1).split("."))) > OLDEST):
             found.append(f"version {symbol} {version}")
-    return found + [f"needs {x}" for x in sorted(needed(library) - listed("agent.needed"))]
+    return found + [f"needs {x}" for x in sorted(needed(library) - listed(f"{lists}.needed"))]
 
 
 @test
 def agent_keeps_to_the_lists(t):
-    t.equal(faults(AGENT), [], "differences")
+    t.equal(faults(AGENT, "agent"), [], "differences of the preloaded object")
+    t.equal(faults(CORE, "core"), [], "differences of the core")
+
+
+@test
+def preloaded_object_stays_small(t):
+    parts = re.findall(r"^\s+LOAD .*\n\s+filesz 0x([0-9a-f]+) memsz 0x([0-9a-f]+)", tool("objdump", "-p", str(AGENT)), re.M)
+    t.equal(len(parts), 2, "mapped parts")
+    t.check(all(int(size, 16) <= 4096 for part in parts for size in part), f"a part is larger than a page: {parts}")
 
 
 @test
@@ -69,8 +77,8 @@ def a_planted_fault_is_found(t):
 int planted_export(double x) { return (int)sin(x) + printf("%p", (void *)pthread_create); }
 """)
     tool("cc", "-shared", "-fPIC", "-Wl,--no-as-needed", "-o", str(library), str(source), "-lm")
-    found = faults(library)
-    for expected in ("exports planted_export", "exports setlocale", "imports printf", "needs libm.so.6"):
+    found = faults(library, "core")
+    for expected in ("exports planted_export", "exports PyInit_cirron", "imports printf", "needs libm.so.6"):
         t.check(any(x.startswith(expected) for x in found), f"not found: {expected}")
     if subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True).stdout.split()[-1:] >= ["2.34"]:
         t.check(any(x.startswith("version pthread_create") for x in found), "a new symbol version was not found")

@@ -4,7 +4,7 @@ import os
 import pathlib
 import shutil
 
-from harness import AGENT, BUILD, COLLECTORD, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, main, python_label, test_each, until
+from harness import AGENT, BUILD, COLLECTORD, CORE, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, main, python_label, test_each, until
 
 HERE = pathlib.Path(__file__).resolve().parent
 FAKE = BUILD / "module"
@@ -217,7 +217,7 @@ def imported_by_name(case, python):
     case.collect()
     folder = case.folder / "lib"
     folder.mkdir()
-    shutil.copy(AGENT, folder / "cirron.so")
+    shutil.copy(CORE, folder / "cirron.so")
     env = {"PYTHONPATH": folder, "CIRRON_SOCKET": case.collector.socket}
     r = case.run([python, case.script("import cirron as ci\nwith ci.scope('s') as s: ci.mark('m', 1)\nprint(s.id)")], agent=False, env=env)
     case.equal((r.rc, r.err), (0, ""), "exit status, stderr")

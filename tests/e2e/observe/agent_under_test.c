@@ -15,6 +15,7 @@
 #include "agent/init.h"
 #include "agent/module.h"
 #include "agent/observe.h"
+#include "agent/preload/symbol.h"
 #include "agent/session.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -131,6 +132,13 @@ void env_debug(const char *format, ...) {
   (void)vdprintf(2, format, args);
   (void)dprintf(2, "\n");
   va_end(args);
+}
+
+/* In place of the preloaded object: this library is preloaded itself. */
+char *setlocale(int category, const char *locale);
+__attribute__((visibility("default"))) char *setlocale(int category, const char *locale) {
+  cirron_core_setlocale(__builtin_return_address(0));
+  return ((char *(*)(int, const char *))symbol_next("setlocale"))(category, locale);
 }
 
 void session_announce(void) {
@@ -261,7 +269,6 @@ EXPORT const char *test_class_name(PyObject *object) {
 
 /* The same function by both ways of finding it. */
 EXPORT int test_search(void) {
-  extern void *symbol_search(const char *), *symbol_next(const char *);
   static const char *const wanted[] = {"setlocale", "getpid", "strtol", "dlsym", "pthread_create"};
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
     if (!symbol_search(wanted[i]) || symbol_search(wanted[i]) != symbol_next(wanted[i]))

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "glibc.h"
+#include "../glibc.h"
 
 struct object {
   const ElfW(Sym) * symbols;
