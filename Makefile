@@ -51,10 +51,17 @@ AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))
 GEN_O := $(B)/gen/proto/cirron.pb-c.o
 COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collectord is the program, no folder
-TOOL_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/*.c))
+TOOL_O := $(patsubst %.c,$(B)/%.o,$(filter-out tools/extension.c,$(wildcard tools/*.c)))
 RUN_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/run/*.c)) $(B)/tools/place.o
+# The table `spans` for other programs: the same files, compiled so that they call the SQLite of the program that loads them.
+EXT_C := tools/extension.c tools/vtab_spans.c tools/vtab_args.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c
+EXT_O := $(patsubst %.c,$(B)/ext/%.o,$(EXT_C))
 
+<<<<<<< HEAD
 all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(B)/collectord $(B)/cirron-query $(B)/cirron
+=======
+all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query $(B)/cirron $(B)/libcirron_sqlite.so
+>>>>>>> b1752c4 (query: stats by name; the table spans as an SQLite extension)
 
 # Whole or not at all: programs may be starting under them.
 $(B)/libcirron_core.so: $(AGENT_O) agent/exports.map
@@ -75,6 +82,14 @@ $(B)/cirron-query: $(TOOL_O) $(PROTO_O)
 $(B)/cirron: $(RUN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD)
+
+$(B)/libcirron_sqlite.so: $(EXT_O)
+	@mkdir -p $(@D); echo "  LINK  $@"
+	$(Q)$(CC) $(OPT) -shared -Wl,-z,now -Wl,-z,relro -Wl,-soname,libcirron_sqlite.so -o $@ $^ $(shell pkg-config --libs libzstd 2>/dev/null) -lpthread
+
+$(B)/ext/%.o: %.c
+	@mkdir -p $(@D); echo "  CC    $< (extension)"
+	$(Q)$(CC) $(BASE) $(CF_Q) -fPIC -fvisibility=hidden -include tools/extension.h -c -o $@ $<
 
 $(B)/agent/%.o: agent/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
@@ -159,7 +174,11 @@ $(B)/kills_job: tests/fault/kills/job.c $(filter-out $(B)/agent/init.o,$(AGENT_O
 
 install: all
 	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
+<<<<<<< HEAD
 	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_core.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
+=======
+	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_sqlite.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
+>>>>>>> b1752c4 (query: stats by name; the table spans as an SQLite extension)
 	install -m 755 $(B)/collectord $(B)/cirron-query "$(DESTDIR)$(PREFIX)/bin/"
 	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md "$(DESTDIR)$(PREFIX)/share/doc/cirron/"
 

@@ -11,6 +11,7 @@ int cmd_spans(const struct cli *cli);
 int cmd_marks(const struct cli *cli);
 int cmd_snapshots(const struct cli *cli);
 int cmd_steps(const struct cli *cli);
+int cmd_stats(const struct cli *cli);
 int cmd_clear(const struct cli *cli);
 int cmd_sql(const struct cli *cli);
 int cmd_doctor(const struct cli *cli);

@@ -23,6 +23,10 @@ static const struct cli_command commands[] = {
     {"steps", "", "One row a training step, with the time of each phase", NULL, cmd_steps,
      CLI_SESSION | CLI_LIMIT | CLI_SLOWEST, 0, 0},
     {"spans", "", "One row a span", NULL, cmd_spans, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_SLOWEST, 0, 0},
+    {"stats", "", "One row a name: count, total, own time, mean, p50, p90, p99, longest",
+     "Reads all spans, which takes about half a second for ten million; --fast reads the sums kept while recording.\n"
+     "SELF is the time without that of direct children.\n",
+     cmd_stats, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_FAST, 0, 0},
     {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME, 0, 0},
     {"snapshots", "[TENSOR]", "Statistics of weights and gradients; TENSOR: only this one (* matches anything)", NULL,
      cmd_snapshots, CLI_SESSION | CLI_LIMIT, 1, 0},

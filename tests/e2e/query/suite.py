@@ -280,6 +280,67 @@ def case_while_a_writer_writes():
     assert before == (WORK / "live.db").read_bytes()
 
 
+def case_stats():
+    def by_name(*args, name="train"):
+        return {x["name"]: x for x in rows(name, "stats", *args)}
+    exact, fast = by_name(), by_name("--fast")
+    spans = [x for x in rows("train", "spans") if x["end_ns"] is not None]
+    assert {x["name"] for x in spans} == set(exact) == set(fast)
+    for name, s in exact.items():
+        lengths = sorted(x["end_ns"] - x["start_ns"] for x in spans if x["name"] == name)
+        n = len(lengths)
+        rank = lambda percent: lengths[max(1, -(-percent * n // 100)) - 1]
+        want = [n, sum(lengths), sum(lengths) // n, rank(50), rank(90), rank(99), lengths[-1]]
+        assert [s[k] for k in "count total_ns mean_ns p50_ns p90_ns p99_ns max_ns".split()] == want, (name, s, want)
+        f = fast[name]
+        assert all(f[k] == s[k] for k in "count total_ns self_ns mean_ns max_ns".split()), (f, s)
+        assert all(abs(f[k] - s[k]) <= s[k] / 8 for k in ("p50_ns", "p90_ns", "p99_ns")), (f, s)
+    assert list(by_name("--name", "step")) == ["step"] and set(by_name("--kind", "forward")) == {"forward"}
+    assert by_name("--name", "nothing of this name") == {} == by_name("--fast", "--kind", "fetch")
+    assert by_name("--rank", "0", name="ranks") != by_name("--rank", "1", name="ranks")
+    names = by_name(name="names")
+    assert "" in names and "zero\0byte" in names
+    assert rows("empty", "stats") == [] and "P99" in ok("stats", "--db", db("train"))
+    assert "open" not in by_name(name="killed") and by_name(name="killed")["step"]["count"] == 17
+
+
+EXTENSION = pathlib.Path(QUERY).with_name("libcirron_sqlite.so")
+
+
+def case_extension_in_the_sqlite_shell():
+    if not shutil.which("sqlite3") or "san" in EXTENSION.parts:
+        raise Skip("no sqlite3 shell" if not shutil.which("sqlite3") else "a sanitized library needs a sanitized program")
+    query = "SELECT session_id, id, name, dur_ns, attrs FROM spans WHERE dur_ns > 20000000 ORDER BY id"
+    for name in ("train", "killed", "scopes"):
+        done = subprocess.run(["sqlite3", "-json", db(name), f".load {EXTENSION.with_suffix('')}", query], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert json.loads(done.stdout) == json.loads(ok("sql", query, "--json", "--db", db(name)))
+    renamed = WORK / "cirron.so"
+    shutil.copy(EXTENSION, renamed)
+    done = subprocess.run(["sqlite3", db("train"), f".load {renamed}", "SELECT count(*) > 100 FROM spans"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n", ""), done
+    shutil.copy(db("train"), WORK / "damaged_ext.db")
+    with contextlib.closing(sqlite3.connect(WORK / "damaged_ext.db")) as c, c:
+        c.execute("UPDATE blocks SET data = x'c101'")
+    done = subprocess.run(["sqlite3", WORK / "damaged_ext.db", f".load {renamed}", "SELECT * FROM spans"], capture_output=True, text=True)
+    assert done.returncode and "damaged" in done.stderr, done
+
+
+def case_extension_in_python():
+    if "san" in EXTENSION.parts:
+        raise Skip("a sanitized library needs a sanitized program")
+    code = ("import json, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.enable_load_extension(True); c.load_extension(sys.argv[2]);"
+            "print(json.dumps(c.execute('SELECT name, count(*) FROM spans GROUP BY name ORDER BY name').fetchall()))")
+    can = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension"
+    pythons = [p for p in (sys.executable, "/usr/bin/python3") if os.access(p, os.X_OK) and not subprocess.run(
+        [p, "-c", can], stderr=subprocess.DEVNULL).returncode]
+    if not pythons:
+        raise Skip("no Python here whose sqlite3 loads extensions")
+    got = json.loads(subprocess.run([pythons[0], "-c", code, db("train"), EXTENSION], check=True, capture_output=True).stdout)
+    want = json.loads(ok("sql", "SELECT name, count(*) AS n FROM spans GROUP BY name ORDER BY name", "--json", "--db", db("train")))
+    assert got == [[x["name"], x["n"]] for x in want]
+
+
 def case_clear():
     path = WORK / "clear.db"
     shutil.copy(db("ranks"), path)
