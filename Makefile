@@ -57,11 +57,7 @@ RUN_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/run/*.c)) $(B)/tools/place.o
 EXT_C := tools/extension.c tools/vtab_spans.c tools/vtab_args.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c
 EXT_O := $(patsubst %.c,$(B)/ext/%.o,$(EXT_C))
 
-<<<<<<< HEAD
-all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(B)/collectord $(B)/cirron-query $(B)/cirron
-=======
-all: $(B)/libcirron_agent.so $(B)/collectord $(B)/cirron-query $(B)/cirron $(B)/libcirron_sqlite.so
->>>>>>> b1752c4 (query: stats by name; the table spans as an SQLite extension)
+all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(B)/collectord $(B)/cirron-query $(B)/cirron $(B)/libcirron_sqlite.so
 
 # Whole or not at all: programs may be starting under them.
 $(B)/libcirron_core.so: $(AGENT_O) agent/exports.map
@@ -174,11 +170,7 @@ $(B)/kills_job: tests/fault/kills/job.c $(filter-out $(B)/agent/init.o,$(AGENT_O
 
 install: all
 	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
-<<<<<<< HEAD
-	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_core.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
-=======
-	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_sqlite.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
->>>>>>> b1752c4 (query: stats by name; the table spans as an SQLite extension)
+	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_sqlite.so $(B)/libcirron_core.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
 	install -m 755 $(B)/collectord $(B)/cirron-query "$(DESTDIR)$(PREFIX)/bin/"
 	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md "$(DESTDIR)$(PREFIX)/share/doc/cirron/"
 
