@@ -104,8 +104,9 @@ static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
   close(fd);
   if (err != -EMFILE)
     return err;
-  log_limited(LOG_LIMIT, "session", 0, "pid %d has more than %zu rings; further ones are not read (--max-rings)",
-              (int)c->peer.pid, roster->max_rings);
+  log_limited(LOG_LIMIT, "session", 0,
+              "pid %d has more than %zu rings or 2 GiB of them; further ones are not read (--max-rings)", (int)c->peer.pid,
+              roster->max_rings);
   return 0;
 }
 
@@ -261,6 +262,20 @@ static bool may_come(const struct conns *conns, int fd, const struct ucred *who)
          (conns->group != (gid_t)-1 && in_group(fd, who, conns->group));
 }
 
+/* The oldest of the user's connections that has not said who it is. It had its chance: what it sent is read once more. */
+static bool drop_silent(struct conns *conns, uid_t uid) {
+  struct conn *oldest = NULL;
+  for (struct conn *c = conns->first; c; c = c->next)
+    if (!c->said_hello && c->peer.uid == uid)
+      oldest = c; /* they are kept newest first */
+  if (!oldest || !conn_read(oldest, READS_A_TURN))
+    return oldest != NULL;
+  if (oldest->said_hello)
+    return false;
+  conn_lose(oldest);
+  return true;
+}
+
 static bool has_room(const struct conns *conns, uid_t uid) {
   size_t of_user = 0;
   for (const struct conn *c = conns->first; c; c = c->next)
@@ -285,7 +300,8 @@ void conn_accept(struct conns *conns, int fd) {
     close(fd);
     return;
   }
-  struct conn *c = has_room(conns, who.uid) ? calloc(1, sizeof *c) : NULL;
+  bool room = has_room(conns, who.uid) || (drop_silent(conns, who.uid) && has_room(conns, who.uid));
+  struct conn *c = room ? calloc(1, sizeof *c) : NULL;
   if (!c) {
     log_limited(LOG_LIMIT, "listener", 0, "a connection of user %d is refused: there are %zu", (int)who.uid, conns->count);
     close(fd);

@@ -129,6 +129,10 @@ static bool take(struct drain *d, enum session_fill *fill) {
     if (!s->segment.memory || s->phase == SESSION_ENDED)
       continue;
     int err = session_drain(s, d->store, VISIT_RECORDS, fill);
+    if (err && is_about_session(err)) {
+      give_up(d, s, err);
+      return true;
+    }
     if (err) {
       failed(d, err);
       return false;

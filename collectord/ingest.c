@@ -8,6 +8,9 @@
 #include "ring_reader.h"
 #include "text.h"
 
+#define MOVES_FREE (1u << 26) /* a quarter of a second */
+#define MOVES_A_ROW 64u
+
 int ingest_room(void **list, size_t *room, size_t count, size_t size) {
   if (count < *room)
     return 0;
@@ -306,7 +309,16 @@ static void row_changed(struct ingest *in, size_t at) {
   }
 }
 
+/* Moves cost as much as the span has children, and come from strangers. What an honest process can do between two commits is far below. */
+static bool too_many_moves(const struct ingest *in) {
+  return in->moved > MOVES_FREE + MOVES_A_ROW * (uint64_t)in->row_count;
+}
+
 int ingest_apply_move(struct ingest *in, uint64_t span, int64_t since_ns, uint64_t parent) {
+  if (too_many_moves(in)) {
+    in->damaged++;
+    return 0;
+  }
   struct tree_node *to = tree_make(&in->tree, parent);
   struct tree_node *from = tree_find(&in->tree, span);
   struct ingest_move move = {.span = span, .parent = parent, .since_ns = since_ns};
@@ -317,6 +329,7 @@ int ingest_apply_move(struct ingest *in, uint64_t span, int64_t since_ns, uint64
   uint32_t *link = &from->last_row;
   while (*link) {
     struct ingest_row *row = &in->rows[*link - 1];
+    in->moved++;
     if (row->span.id == parent || row->span.start_ns < since_ns) {
       link = &row->before;
       continue;

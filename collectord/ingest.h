@@ -97,6 +97,7 @@ struct ingest {
   int64_t spans, marks_stored; /* ever, of this session */
   int64_t last_ns;
   uint64_t damaged; /* records that could not be taken */
+  uint64_t moved;   /* rows looked at by moves since the last commit */
 };
 
 struct ingest_origin {

@@ -7,6 +7,8 @@
 /* Looks after which a span that left the open table without a record is given up: its slot may be freed a moment before the
  * record is published. */
 #define MISSING_LOOKS 2
+/* Open spans of a session that are shown: 256 threads at their deepest. */
+#define MAX_SHOWN 16384u
 
 static int add_entry(struct ingest *in, struct store *store, const struct ring_open *entry) {
   if (!entry->id || entry->id >= INGEST_LIMIT || entry->id == SPAN_ROOT || entry->parent >= INGEST_LIMIT ||
@@ -71,6 +73,8 @@ static int dissolve(struct ingest *in, uint64_t id) {
       if (child && !child->closed)
         child->parent = parent;
     }
+  if (epoch)
+    in->moved += in->rollups.count;
   if (!err && epoch)
     err = rollups_merge(&in->rollups, id, tree_epoch(&in->tree, parent));
   for (size_t i = 0; epoch && i < in->step_count; i++)
@@ -111,7 +115,7 @@ static int root_name(struct ingest *in, struct store *store) {
 int ingest_open_spans(struct ingest *in, struct store *store, const struct ring_open *open, size_t n) {
   int err = root_name(in, store);
   in->scan_count = 0;
-  for (size_t i = 0; !err && i < n; i++)
+  for (size_t i = 0; !err && i < n && in->scan_count < MAX_SHOWN; i++)
     err = add_entry(in, store, &open[i]);
   for (size_t i = 0; !err && i < in->scan_count; i++)
     err = show_epoch(in, &in->scan[i]);

@@ -259,6 +259,7 @@ void ingest_committed(struct ingest *in) {
   }
   in->mark_count = in->step_count = in->steps_placed = in->epoch_count = in->gone_count = in->move_count = 0;
   in->open_dirty = false;
+  in->moved = 0;
   forget_rollups(in);
   names_committed(&in->names);
   tree_trim(&in->tree);

@@ -99,9 +99,12 @@ int names_get(struct names *names, struct store *store, uint32_t id, uint32_t *o
   char text[NAME_MAX_BYTES];
   uint32_t len;
   int err = text_of(names->segment, id, text, &len);
+  if (!err && names->of_segment_bytes + len > SEGMENT_NAMES_BYTES)
+    err = -EBADMSG; /* entries that overlap: a MiB would become a thousand */
   if (err || (err = names_text(names, store, text, len, out)))
     return err;
   names->of_id[id] = *out;
+  names->of_segment_bytes += len;
   return 0;
 }
 

@@ -29,6 +29,7 @@ struct names {
   struct name *list;                  /* [local number]; [0] is not used */
   uint32_t count, room;
   uint32_t first_uncommitted;
+  uint64_t of_segment_bytes; /* of all names that were taken from the segment */
   struct idmap by_row;
   unsigned generation;
 };

@@ -54,7 +54,7 @@ int ring_reader_move(struct ring_reader *reader, int fd, uint32_t cells, uint64_
   }
   mapping_close(&reader->mapping);
   reader->mapping = now.mapping;
-  reader->released = now.released;
+  reader->released = reader->base = now.released;
   return 0;
 }
 
@@ -77,7 +77,7 @@ static uint32_t guess_tid(const struct ring_reader *r) {
 void ring_reader_seek(struct ring_reader *reader, uint64_t tail) {
   uint64_t shared = __atomic_load_n(&header(reader)->tail, __ATOMIC_ACQUIRE);
   reader->next = tail > shared ? tail : shared;
-  reader->released = shared;
+  reader->released = reader->base = shared;
   reader->head = reader->next;
   if (reader->next)
     reader->tid = guess_tid(reader);
@@ -85,12 +85,13 @@ void ring_reader_seek(struct ring_reader *reader, uint64_t tail) {
 
 int ring_reader_look(struct ring_reader *reader) {
   uint64_t head = __atomic_load_n(&header(reader)->head, __ATOMIC_ACQUIRE);
-  if (head >= reader->head && head - reader->next <= reader->cells) {
+  /* Nobody honest writes over what was not released. */
+  if (head >= reader->head && head - reader->base <= reader->cells) {
     reader->head = head;
     return 0;
   }
   reader->bad++;
-  reader->head = reader->next = head;
+  reader->head = reader->next = reader->base = head;
   return ++reader->jumps > RING_READER_MAX_JUMPS ? -EPROTO : 0;
 }
 
@@ -161,7 +162,7 @@ void ring_reader_consume(struct ring_reader *reader, const struct ring_record *r
 void ring_reader_release(struct ring_reader *reader, uint64_t tail) {
   if (tail == reader->released)
     return;
-  reader->released = tail;
+  reader->released = reader->base = tail;
   __atomic_store_n(&header(reader)->tail, tail, __ATOMIC_RELEASE);
 }
 

@@ -24,6 +24,7 @@ struct ring_reader {
   uint32_t ring_no, cells;
   uint64_t next;     /* next cell to read */
   uint64_t released; /* as the shared tail */
+  uint64_t base;     /* from here on the writer may be one ring's length ahead: released, or where its head jumped to */
   uint64_t head;     /* as last seen */
   uint32_t tid;      /* of the records that come next; 0: not known */
   uint64_t bad;      /* things that could not be understood */

@@ -18,6 +18,7 @@
 /* A process that ended without a connection may have made one last, which waits to be accepted. */
 #define LAST_WORDS_NS 500000000ull
 /* A session begins after its process. Clocks and ticks are not that exact. */
+#define MAX_OF_PROCESS 8u
 #define START_SLACK_NS 2000000000ll
 
 static void unwatch(struct session *s) {
@@ -129,6 +130,14 @@ static int make(struct roster *roster, const Cirron__Hello *hello, const struct 
   return 0;
 }
 
+/* Sessions of a process that lives. An honest one has one, and for a moment the one before. */
+static size_t of_process(const struct roster *roster, pid_t pid) {
+  size_t n = 0;
+  for (const struct session *s = roster->first; s; s = s->next)
+    n += pid && s->pid == pid && s->segment.memory && s->phase != SESSION_ENDED;
+  return n;
+}
+
 /* Sessions of a user whose process may still be there. */
 static size_t of_user(const struct roster *roster, uid_t uid) {
   size_t n = 0;
@@ -139,9 +148,9 @@ static size_t of_user(const struct roster *roster, uid_t uid) {
 
 int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
                  struct session **out) {
-  struct session *known = find(roster, hello->session);
+  struct session *known = find(roster, hello->session), *orphan = NULL;
   if (known && known->phase == SESSION_ORPHAN) {
-    roster_remove(roster, known);
+    orphan = known;
     known = NULL;
   }
   if (known) {
@@ -157,12 +166,17 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
     *out = known;
     return 0;
   }
-  if (roster->count >= roster->max_sessions)
+  if (roster->count - (orphan != NULL) >= roster->max_sessions)
     return -EBUSY;
+  if (of_process(roster, peer->pid) >= MAX_OF_PROCESS)
+    return -EDQUOT;
   end_of_earlier(roster, peer, hello->session);
   if (of_user(roster, peer->uid) >= roster->max_user_sessions)
     return -EDQUOT;
-  return make(roster, hello, peer, socket, segment_fd, out);
+  int err = make(roster, hello, peer, socket, segment_fd, out);
+  if (!err && orphan) /* it has found us, and is a session like any other */
+    roster_remove(roster, orphan);
+  return err;
 }
 
 /* Is the process still the program that talked to us? Any memory of an agent will do: a script that closes all descriptors makes it

@@ -15,8 +15,9 @@
 
 #define MAX_ARGV 64
 #define MAX_ATTRIBUTES 64
-#define MAX_WAITS 2000u /* of a ring for another one, in visits */
-#define MAX_ROUNDS 64   /* before a commit; a process changes rings once or twice in that time */
+#define MAX_WAITS 2000u             /* of a ring for another one, in visits */
+#define MAX_RING_BYTES (2ull << 30) /* of a session: 1,024 threads of 1 MiB, and what they need for bursts */
+#define MAX_ROUNDS 64               /* before a commit; a process changes rings once or twice in that time */
 
 static struct text_bytes bytes(const ProtobufCBinaryData *data) {
   return (struct text_bytes){data->data, data->len};
@@ -100,7 +101,12 @@ static int map_segment(uint64_t prefix, int fd, struct mapping *out) {
 /* The session is in the store: goes on where the collector that began it stopped. */
 static int take_over(struct session *s, struct store *store) {
   struct session_state state;
-  int err = store_session_read(store, s->sid, &state);
+  int64_t uid = 0, pid = 0;
+  int err = store_session_owner(store, s->sid, &uid, &pid);
+  if (!err && (uid != s->row.uid || pid != s->row.pid))
+    return -EALREADY; /* whoever found out the prefix must not write into somebody else's session */
+  if (!err)
+    err = store_session_read(store, s->sid, &state);
   if (err)
     return err;
   s->added = true;
@@ -222,7 +228,7 @@ int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t c
   struct ring_reader *known = ring_find(session, ring_no);
   if (known)
     return ring_reader_move(known, fd, cells, session->prefix);
-  if (session->ring_count >= max_rings)
+  if (session->ring_count >= max_rings || session->ring_bytes + RING_BYTES((size_t)cells) > MAX_RING_BYTES)
     return -EMFILE;
   int err = ring_room(session);
   struct ring_reader *reader = err ? NULL : calloc(1, sizeof *reader);
@@ -240,6 +246,7 @@ int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t c
   if (session->added)
     ring_reader_seek(reader, tail);
   session->rings[session->ring_count++] = reader;
+  session->ring_bytes += reader->mapping.bytes;
   return 0;
 }
 

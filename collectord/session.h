@@ -56,6 +56,7 @@ struct session {
   struct mapping segment;
   struct ring_reader **rings;
   size_t ring_count, ring_room;
+  uint64_t ring_bytes; /* mapped */
   struct ingest ingest;
 
   bool goodbye, became_other;

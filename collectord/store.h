@@ -67,6 +67,9 @@ int store_session_find(struct store *store, uint64_t prefix, int64_t *sid);
  * good until the next call. */
 int store_session_read(struct store *store, int64_t sid, struct session_state *out);
 
+/* Whose process it was: 0, or -ENOENT. */
+int store_session_owner(struct store *store, int64_t sid, int64_t *uid, int64_t *pid);
+
 /* For sessions left in state running by a collector that died. Calls back with sid and what is needed to see whether the process
  * still lives. Stops and returns the callback's value if that is not 0. */
 struct running_session {

@@ -53,3 +53,19 @@ int store_session_read(struct store *store, int64_t sid, struct session_state *o
   sqlite3_finalize(row);
   return err;
 }
+
+int store_session_owner(struct store *store, int64_t sid, int64_t *uid, int64_t *pid) {
+  sqlite3_stmt *row = NULL;
+  int rc = sqlite3_prepare_v2(store->db, "SELECT uid, pid FROM sessions WHERE sid = ?1", -1, &row, NULL);
+  if (rc != SQLITE_OK)
+    return store_errno(store->db, rc);
+  sqlite3_bind_int64(row, 1, sid);
+  rc = sqlite3_step(row);
+  int err = rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : store_errno(store->db, rc);
+  if (!err) {
+    *uid = sqlite3_column_int64(row, 0);
+    *pid = sqlite3_column_int64(row, 1);
+  }
+  sqlite3_finalize(row);
+  return err;
+}

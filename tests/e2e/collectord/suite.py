@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import harness
-from harness import COLLECTORD, Skip, clean_env, test, until
+from harness import COLLECTORD, Skip, clean_env, test, test_each, until
 
 PLAYER = str(pathlib.Path(__file__).with_name("player.py"))
 EPOCH, STEP, FORWARD, ROOT_KIND, DOUBTFUL = 2, 4, 6, 1, 16
@@ -282,6 +282,85 @@ def strangers_cost_only_themselves(case):
     case.check(log.count("\n") < 5, f"the log is flooded: {log[:500]}")
     fds = os.listdir(f"/proc/{case.collector.process.pid}/fd")
     case.check(len(fds) < 25, f"descriptors leak: {len(fds)}")
+
+
+HOSTILE = str(pathlib.Path(__file__).with_name("hostile.py"))
+
+
+def resident_mib(pid):
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@test_each(("random_rings", "jumping_heads", "never_waits", "overlapping_names", "many_names", "moves", "many_sessions",
+            "silent_connections"))
+def hostile_memory(case, kind):
+    """While one process writes nonsense, another loses nothing, waits for nothing, and the collector stays small."""
+    path = case.collect().socket
+    collector = case.collector.process.pid
+    before = resident_mib(collector)
+    with subprocess.Popen([sys.executable, HOSTILE, str(path), "3", kind], env=clean_env(), stderr=subprocess.PIPE, text=True) as stranger:
+        time.sleep(0.3)
+        with Traced(case) as t:
+            t.begin()
+            for i in range(10):
+                t.say(f"span {5 + i} 1 fine 0")
+                time.sleep(0.05)
+            t.say("burst 3000")
+            until(lambda: rows(case, f"SELECT spans FROM sessions WHERE pid = {t.pid}") == [(3010,)], 10, "the honest one's spans")
+            t.say("goodbye")
+            t.end()
+        peak = int(next(x for x in pathlib.Path(f"/proc/{collector}/status").read_text().splitlines() if "VmHWM" in x).split()[1]) / 1024
+        case.equal(stranger.wait(60), 0, "the stranger")
+        case.equal(stranger.stderr.read(), "", "the stranger's stderr")
+    until(lambda: rows(case, "SELECT count(*) FROM sessions WHERE state = 'running'") == [(0,)], 10, "the sessions' ends")
+    case.equal(rows(case, f"SELECT spans, dropped FROM sessions WHERE pid = {t.pid}"), [(3010, "{}")], "the honest one's counts")
+    case.equal(rows(case, "PRAGMA integrity_check"), [("ok",)], "the store")
+    case.check(peak - before < 192, f"the collector grew to {peak:.0f} MiB")
+    size = case.collector.db.stat().st_size / 2**20
+    case.check(size < 64, f"the store has {size:.0f} MiB")
+    log = case.collector.log.read_text()
+    case.check(log.count("\n") < 5, f"the log is flooded: {log[:500]}")
+    case.equal(subprocess.run([harness.QUERY, "--db", case.collector.db], capture_output=True, text=True).returncode, 0, "cirron-query")
+
+
+@test
+def with_somebody_elses_prefix(case):
+    """Neither a living session, nor one that waits for its process, nor one that is over, is written by another process."""
+    def intrude(prefix, *command):
+        r = subprocess.run([*command, sys.executable, HOSTILE, str(case.collector.socket), "0.6", "somebody_else", prefix],
+                           capture_output=True, text=True, env=clean_env(), timeout=30)
+        case.equal(r.returncode, 0, "the intruder: " + r.stderr[-200:])
+        case.equal(rows(case, "SELECT count(*) FROM sessions"), [(1,)], "sessions")
+        case.equal(rows(case, "SELECT spans FROM sessions"), [(2,)], "spans")
+
+    with Traced(case) as t:
+        t.begin()
+        t.say("span 5 1 one 0", "span 6 1 two 0")
+        prefix = until(lambda: rows(case, "SELECT prefix FROM sessions WHERE spans = 2"), 5, "the first commit")[0][0]
+        intrude(prefix)
+        case.collector.kill()
+        case.collector.start()
+        intrude(prefix)
+        t.say("hangup", "hello", "goodbye")
+        t.end()
+    until_state(case, "finished")
+    intrude(prefix)
+    case.equal(state(case), [("finished", 0, None)], "state")
+
+
+@test
+def another_user(case):
+    if os.geteuid() != 0 or subprocess.run(["setpriv", "--reuid=65534", "true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("needs root and setpriv")
+    path = case.collect().socket
+    for at in (case.folder, path):
+        os.chmod(at, 0o777)
+    script = "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(5); sys.exit(s.recv(1) != b'')"
+    for _ in range(20):
+        r = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", script, str(path)], env=clean_env(), timeout=20)
+        case.equal(r.returncode, 0, "the refused one")
+    log = case.collector.log.read_text()
+    case.equal(log.count("\n"), 1, "lines: " + log)
 
 
 @test

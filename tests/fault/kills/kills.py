@@ -17,7 +17,7 @@ import sys
 import time
 
 import harness
-from harness import BUILD, QUERY, TORCH_PYTHON, Skip, clean_env, test, until
+from harness import BUILD, QUERY, TORCH_PYTHON, Skip, clean_env, test, test_each, until
 
 JOB = BUILD / "kills_job"
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
@@ -39,7 +39,8 @@ class Job:
         until(lambda: self.path.stat().st_size, 20, "the job's books")
         with self.path.open("r+b") as f:
             self.map = mmap.mmap(f.fileno(), 0)
-        until(lambda: self.number(8) == threads, 20, "the job's threads")
+        # A process that dies before its Hello is out was never traced: the first spans send it, and the rings.
+        until(lambda: all(self.number(at) > 50 for at in self.parts()), 20, "the job's first spans")
 
     def number(self, at):
         return struct.unpack_from("<Q", self.map, at)[0]
@@ -165,12 +166,13 @@ def the_job_is_killed(case):
     print(f"     {20 * ROUNDS} jobs killed with {total} spans, the slowest end took {worst:.2f} s", flush=True)
 
 
-@test
-def the_collector_is_killed(case):
-    """Under load, again and again, on the same store and socket: nothing missing, nothing doubled."""
+@test_each((1000, 100), "pause of {} us".format)
+def the_collector_is_killed(case, pause_us):
+    """Under load, again and again, on the same store and socket: nothing missing, nothing doubled. The faster job may fill its
+    rings while nobody listens (the agent waits up to 5 s after collectors that die at once): dropped, and counted exactly."""
     case.collect()
     chance = chance_of(case)
-    job = Job(case, threads=2, pause_us=200)
+    job = Job(case, threads=2, pause_us=pause_us)
     pid = job.process.pid
     for _ in range(10 * ROUNDS):
         time.sleep(chance.uniform(0.02, 0.4))
@@ -180,6 +182,7 @@ def the_collector_is_killed(case):
     job.stop()
     session = until(lambda: (lambda s: s if s and s["state"] == "finished" else None)(session_of(case, pid)), 10, "the session's end")
     lost = agree(case, job, session, 0)
+    case.check(not lost or pause_us < 1000, f"{lost} are missing")
     sound(case)
     print(f"     {10 * ROUNDS} collectors killed, {len(job.entries())} spans, {lost} dropped and counted", flush=True)
 
