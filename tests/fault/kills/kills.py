@@ -237,7 +237,7 @@ while True:
 @test
 def a_training_is_killed(case):
     """The real loop: each update that the script has seen is in the store."""
-    if not TORCH_PYTHON or subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+    if not os.path.exists(TORCH_PYTHON) or subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
         raise Skip("no torch under TORCH_PYTHON")
     case.collect()
     chance, script = chance_of(case), case.script(TRAINING)
