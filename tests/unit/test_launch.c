@@ -144,7 +144,8 @@ static void started_as_it_has_to_be(void **state) {
   assert_true(has_line("%s", args));
   assert_true(has_line("cwd %s\n", "/"));
   assert_int_equal(number_after("SigBlk:", 16), 0);
-  assert_int_equal(number_after("SigIgn:", 16), 0);
+  /* 32 and 33 are libc's own: no program can set them, and some pass them on ignored (posix_spawn of older make) */
+  assert_int_equal(number_after("SigIgn:", 16) & ~0x180000000ull, 0);
   assert_int_equal(number_after("sid ", 10), number_after("\nPid:", 10)); /* a session of its own */
   assert_true(number_after("PPid:", 10) != (unsigned long long)getpid());
   assert_true(has_line("\nfd 0 %s\n", "/dev/null"));
