@@ -345,23 +345,23 @@ static int launch_only(void) {
 
 static void found_beside_the_agent(void **state) {
   (void)state;
-  static const char *const places[] = {"lib", "bin", "sbin", "libexec"};
+  static const struct {
+    const char *agent, *program;
+  } places[] = {
+      {"lib", "lib"}, {"lib", "bin"}, {"lib", "sbin"}, {"lib/cirron", "bin"}, {"lib/x86_64-linux-gnu/cirron", "sbin"}};
   char copy[250], dir[200], command[800];
   setenv("PATH", "/usr/bin:/bin", 1);
   for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-    snprintf(dir, sizeof(dir), "%s/prefix", folder);
-    assert_true(mkdir(dir, 0755) == 0 || errno == EEXIST);
-    snprintf(dir, sizeof(dir), "%s/prefix/lib", folder);
-    assert_true(mkdir(dir, 0755) == 0 || errno == EEXIST);
-    snprintf(copy, sizeof(copy), "%s/agent", dir);
-    snprintf(dir, sizeof(dir), "%s/prefix/%s", folder, places[i]);
-    assert_true(mkdir(dir, 0755) == 0 || errno == EEXIST);
+    snprintf(dir, sizeof(dir), "%s/prefix/%s", folder, places[i].program);
+    snprintf(command, sizeof(command), "mkdir -p %s %s/prefix/%s", dir, folder, places[i].agent);
+    assert_int_equal(system(command), 0);
     write_collector(dir);
+    snprintf(copy, sizeof(copy), "%s/prefix/%s/agent", folder, places[i].agent);
     snprintf(command, sizeof(command), "cp /proc/%d/exe %s && %s launch %s", getpid(), copy, copy, socket_path);
     assert_int_equal(system(command), 0);
     read_report();
     assert_true(has_line("%s", "prefix/"));
-    assert_true(has_line("%s/collectord\n", places[i]));
+    assert_true(has_line("%s/collectord\n", places[i].program));
     snprintf(command, sizeof(command), "rm %s/collectord", dir);
     assert_int_equal(system(command), 0);
   }
