@@ -139,7 +139,10 @@ static const char *const sql_slowest =
 static int search(struct spans *spans, sqlite3_stmt *blocks, struct slowest *s) {
   int rc;
   while ((rc = sqlite3_step(blocks)) == SQLITE_ROW) {
-    if (s->n == s->limit && sqlite3_column_int64(blocks, 2) < s->heap[0].duration_ns)
+    /* Not even its longest would be better than the worst we have; of equal ones the first counts, and the blocks come in that order. */
+    const struct candidate best = {
+        sqlite3_column_int64(blocks, 2), sqlite3_column_int64(blocks, 1), sqlite3_column_int64(blocks, 0), 0, {0}};
+    if (s->n == s->limit && !better(&best, &s->heap[0]))
       return 0;
     if (!spans_block_wanted(spans, (const char *)sqlite3_column_text(blocks, 3)))
       continue;
