@@ -2,7 +2,7 @@
 
 /* Ids of spans and marks are stored as their sequence number within the session; the whole id is sessions.prefix as 16 hex
  * digits followed by the number as 16 hex digits. Times are wall-clock nanoseconds. docs/schema.md explains each column. */
-const char *const schema_sql =
+const char schema_sql[] =
     "CREATE TABLE schema_version(version INTEGER NOT NULL, written_by TEXT NOT NULL);"
 
     "CREATE TABLE sessions("

@@ -1,7 +1,7 @@
-/* The tables of a store, as SQL. The version of this text is STORE_SCHEMA_VERSION (proto/store_abi.h). */
+/* The tables of a store, as SQL. */
 #ifndef CIRRON_SCHEMA_H
 #define CIRRON_SCHEMA_H
 
-extern const char *const schema_sql;
+extern const char schema_sql[]; /* version 1: never changed, see store_migrate.c */
 
 #endif

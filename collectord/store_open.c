@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "../proto/store_abi.h"
-#include "schema.h"
 #include "store.h"
 #include "store_internal.h"
+#include "store_migrate.h"
 
 #define SMALLEST_DATABASE 512 /* SQLite takes some shorter files for empty ones, and would write over them */
 #define BUSY_MS 250           /* others write seldom and shortly (clear); longer, and the rings would fill */
@@ -145,34 +145,8 @@ static int inspect(const struct opening *o, sqlite3 *db, int *version) {
 
 /* ---- schema ---- */
 
-/* What makes version + 1 of version; 0 is the empty file. */
-static const char *migration(int version) {
-  return version == 0 ? schema_sql : NULL;
-}
-
-static int migrate_steps(sqlite3 *db, int version) {
-  char sql[256];
-  int rc = SQLITE_OK;
-  for (int v = version; !rc && v < STORE_SCHEMA_VERSION; v++)
-    rc = sqlite3_exec(db, migration(v), NULL, NULL, NULL);
-  if (rc)
-    return rc;
-  (void)snprintf(sql, sizeof sql,
-                 "INSERT INTO schema_version VALUES(%d, 'collectord " CIRRON_VERSION "');"
-                 "PRAGMA application_id = %d; PRAGMA user_version = %d",
-                 STORE_SCHEMA_VERSION, STORE_APPLICATION_ID, STORE_SCHEMA_VERSION); /* fits */
-  return sqlite3_exec(db, sql, NULL, NULL, NULL);
-}
-
 static int migrate(const struct opening *o, sqlite3 *db, int version) {
-  if (version == STORE_SCHEMA_VERSION)
-    return 0;
-  int rc = SQLITE_OK;
-  if (version == 0) /* only before the first page is written; lets retention give pages back */
-    rc = sqlite3_exec(db, "PRAGMA auto_vacuum = INCREMENTAL", NULL, NULL, NULL);
-  rc = rc ? rc : sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-  rc = rc ? rc : migrate_steps(db, version);
-  rc = rc ? rc : sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+  int rc = store_migrate(db, version, &store_schema);
   if (!rc)
     return 0;
   int error = refuse_sqlite(o, db, rc);

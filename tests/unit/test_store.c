@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
 /* The store as the collector uses it: what it opens and refuses, what stays after commit, rollback, kill -9 and a full disk. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +24,7 @@
 #include "collectord/schema.h"
 #include "collectord/store.h"
 #include "collectord/store_internal.h"
+#include "collectord/store_migrate.h"
 #include "proto/erase.h"
 #include "proto/histogram.h"
 #include "proto/ring_abi.h"
@@ -872,7 +873,7 @@ static void test_checkpoints_on_their_thread(void **state) {
   ASK("SELECT count(*) FROM marks", "48201\n");
 }
 
-/* ---- removing ---- */
+/* ---- a session with rows in all tables ---- */
 
 static void session_with_all(struct store *store, uint64_t prefix, const char *state_word, int blocks) {
   static struct span_row rows[BLOCK_MAX];
@@ -899,6 +900,97 @@ static void session_with_all(struct store *store, uint64_t prefix, const char *s
   assert_int_equal(store_session_update(store, sid, &state), 0);
   assert_int_equal(store_commit(store), 0);
 }
+
+/* ---- from version to version ---- */
+
+static char *golden(const char *path) {
+  char *text = NULL;
+  size_t len = 0;
+  FILE *f = fopen(path, "re");
+  assert_non_null(f);
+  assert_true(getdelim(&text, &len, 0, f) > 0);
+  fclose(f);
+  return text;
+}
+
+/* A store as cirron 0.1.0 wrote it. */
+static void make_v1(const struct fixture *f) {
+  sqlite3 *db;
+  char *sql = golden("tests/unit/golden/store_v1.sql"), *error = NULL;
+  assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+  if (sqlite3_exec(db, sql, NULL, NULL, &error) != SQLITE_OK)
+    fail_msg("%s", error);
+  sqlite3_close(db);
+  free(sql);
+}
+
+static int count_rollup(const struct rollup_row *row, void *arg) {
+  *(int64_t *)arg += row->count;
+  return 0;
+}
+
+static void test_opens_version_1(void **state) {
+  struct fixture *f = *state;
+  make_v1(f);
+  f->store = open_or_fail(f->path);
+  ASK("SELECT max(version) FROM schema_version", "1\n");
+  struct found found = {0};
+  assert_int_equal(store_blocks_unsealed(f->store, 1, find, &found), 0);
+  assert_true(found.rows == 11 && found.blocks == 1);
+  int64_t spans = 0;
+  assert_int_equal(store_rollups_read(f->store, 1, count_rollup, &spans), 0);
+  assert_int_equal(spans, 11);
+  int64_t sid = 0;
+  assert_int_equal(store_session_find(f->store, 0xabcdef0123456789, &sid), 0);
+  assert_int_equal(sid, 1);
+  session_with_all(f->store, 5, SESSION_FINISHED, 1);
+  ASK("SELECT count(*) FROM sessions", "2\n");
+}
+
+/* The way of a later schema, with steps made up for the test: there is no second version yet. */
+static void test_migrates(void **state) {
+  struct fixture *f = *state;
+  static const char *const steps[] = {
+      schema_sql, "ALTER TABLE sessions ADD COLUMN colour TEXT; UPDATE sessions SET colour = 'blue'",
+      "CREATE TABLE extra(sid INTEGER); INSERT INTO extra SELECT sid FROM sessions; DROP TABLE kernels"};
+  static const char *const bad[] = {schema_sql, steps[1], "CREATE TABLE extra(sid INTEGER); INSERT INTO nowhere VALUES(1)"};
+  const struct store_schema broken = {bad, 3}, later = {steps, 3};
+  sqlite3 *db;
+  make_v1(f);
+  assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+  assert_int_equal(store_migrate(db, 1, &broken), SQLITE_ERROR); /* all or nothing */
+  sqlite3_close(db);
+  ASK("SELECT (SELECT count(*) FROM pragma_table_info('sessions') WHERE name = 'colour'), (SELECT count(*) FROM sqlite_schema "
+      "WHERE"
+      " name = 'extra'), (SELECT user_version FROM pragma_user_version)",
+      "0|0|1\n");
+  assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);
+  assert_int_equal(store_migrate(db, 1, &later), SQLITE_OK);
+  assert_int_equal(store_migrate(db, 3, &later), SQLITE_OK); /* nothing to do */
+  sqlite3_close(db);
+  ASK("SELECT colour, sid FROM sessions JOIN extra USING(sid)", "blue|1\n");
+  ASK("SELECT version FROM schema_version", "1\n2\n3\n");
+  ASK("SELECT user_version, application_id FROM pragma_user_version, pragma_application_id", "3|1128878670\n");
+  char why[256] = "";
+  assert_int_equal(store_open(f->path, &f->store, why, sizeof why), -EPROTONOSUPPORT); /* this program is the older one now */
+  assert_non_null(strstr(why, "newer cirron (schema 3, this one knows up to 1)"));
+  ASK("SELECT colour FROM sessions", "blue\n");
+}
+
+/* A file made by all steps is the same as one that went through them. */
+static void test_new_store_has_all_steps(void **state) {
+  struct fixture *f = *state;
+  sqlite3 *db;
+  f->store = open_or_fail(f->path);
+  assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+  assert_int_equal(store_migrate(db, 0, &store_schema), SQLITE_OK);
+  sqlite3_close(db);
+  ASK("SELECT count(*) = max(version) AND max(version) = (SELECT user_version FROM pragma_user_version) FROM schema_version",
+      "1\n");
+  ASK("PRAGMA auto_vacuum", "2\n");
+}
+
+/* ---- removing ---- */
 
 static void test_erase(void **state) {
   struct fixture *f = *state;
@@ -986,6 +1078,9 @@ int main(void) {
       TEST(test_kill),
       TEST_OPEN(test_checkpoints_on_their_thread),
       TEST_OPEN(test_erase),
+      TEST(test_opens_version_1),
+      TEST(test_migrates),
+      TEST(test_new_store_has_all_steps),
       TEST_OPEN(test_erase_knows_all_tables),
       TEST_OPEN(test_checkpoint_with_reader),
   };
