@@ -157,7 +157,7 @@ judge: all
 SOURCES = $(wildcard agent/*.[ch] agent/*/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
 
 # The cost of a span in C, with the agent's own files; without init.c, whose constructor would look for an interpreter.
-$(B)/span_cost: tests/bench/span_cost.c $(filter-out $(B)/agent/init.o,$(AGENT_O))
+$(B)/span_cost $(B)/load_job: $(B)/%: tests/bench/%.c $(filter-out $(B)/agent/init.o,$(AGENT_O))
 	@mkdir -p $(@D); echo "  BENCH $@"
 	$(Q)$(CC) $(BASE) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
 
