@@ -154,7 +154,7 @@ judge: all
 	  --query $(B)/cirron-query --python $(CURDIR)/.venv/bin/python $(JUDGE_ARGS); \
 	else echo "make judge: $(JUDGE) is not there, nothing judged"; fi
 
-SOURCES = $(wildcard agent/*.[ch] agent/*/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch])
+SOURCES = $(wildcard agent/*.[ch] agent/*/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch])
 
 # The cost of a span in C, with the agent's own files; without init.c, whose constructor would look for an interpreter.
 $(B)/span_cost $(B)/load_job: $(B)/%: tests/bench/%.c $(filter-out $(B)/agent/init.o,$(AGENT_O))

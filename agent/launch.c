@@ -265,32 +265,33 @@ IN_CHILD static void close_listed(void) {
     close(dir);
 }
 
-IN_CHILD static void child_descriptors(void) {
+/* The job's standard streams must not live on in it: whoever reads a job's output from a pipe waits for its end. */
+IN_CHILD static bool child_descriptors(void) {
   int null = open("/dev/null", O_RDWR);
-  for (int fd = 0; fd < 3 && null >= 0; fd++)
-    if (fd != null)
-      (void)dup2(null, fd); /* keeps what is there if it fails: no worse than before */
+  for (int fd = 0; fd < 3; fd++)
+    if (null < 0 || (fd != null && dup2(null, fd) < 0))
+      return false;
   if (syscall(SYS_close_range, 3u, ~0u, 0u) != 0)
     close_listed();
+  return true;
 }
 
 /* Handlers are gone with exec, but ignored signals and the mask would stay. The handlers go before the mask: they are the job's
  * and would run in its memory. */
-IN_CHILD static void child_signals(void) {
+IN_CHILD static bool child_signals(void) {
   struct sigaction action = {.sa_handler = SIG_DFL};
   uint64_t none = 0;
   for (int sig = 1; sig <= 64; sig++)
-    (void)sigaction(sig, &action, NULL); /* two cannot be set, and two are libc's */
-  (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+    (void)sigaction(sig, &action, NULL);                                           /* two cannot be set, and two are libc's */
+  return syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none)) == 0; /* else nobody could end it */
 }
 
 IN_CHILD static int child_run(void *arg) {
   struct launch *launch = arg;
   (void)setsid();
   (void)!chdir("/"); /* so that it holds no file system of the job */
-  child_descriptors();
-  child_signals();
-  execve(launch->program, launch->argv, launch->envp);
+  if (child_descriptors() && child_signals())
+    execve(launch->program, launch->argv, launch->envp);
   launch->exec_errno = errno;
   _exit(127);
 }

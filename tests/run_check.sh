@@ -60,6 +60,7 @@ if build build all fault; then
     name=$(basename "$(dirname "$script")")
     suite "e2e-$name" 1500 env BUILD="$PWD/build" "$script"
   done
+  suite fault-agent 900 env BUILD="$PWD/build" tests/fault/agent/run.sh
 fi
 # The same once more with ASan and UBSan: the units, and the programs that face strangers. The agent stays the plain one there,
 # because a preloaded sanitizer is no longer a guest.

@@ -3,7 +3,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0 skipped=0
-mapfile -t all < <(ls agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/e2e/*/*.[ch] 2>/dev/null)
+mapfile -t all < <(ls agent/*.[ch] collectord/*.[ch] proto/*.[ch] tools/*.[ch] tools/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch] 2>/dev/null)
 mapfile -t sources < <(ls agent/*.c collectord/*.c proto/*.c tools/*.c tools/*/*.c 2>/dev/null)
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
