@@ -162,11 +162,14 @@ $(B)/span_cost $(B)/load_job: $(B)/%: tests/bench/%.c $(filter-out $(B)/agent/in
 	$(Q)$(CC) $(BASE) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
 
 # Programs of the tests that kill and fail on purpose: tests/fault.
-FAULT := $(B)/kills_job
+FAULT := $(B)/kills_job $(B)/libfault.so
 fault: $(FAULT)
 $(B)/kills_job: tests/fault/kills/job.c $(filter-out $(B)/agent/init.o,$(AGENT_O))
 	@mkdir -p $(@D); echo "  FAULT $@"
 	$(Q)$(CC) $(BASE) -o $@ $(filter %.c %.o,$^) -lpthread -ldl
+$(B)/libfault.so: tests/fault/collectord/fault.c
+	@mkdir -p $(@D); echo "  FAULT $@"
+	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) -fPIC -shared -o $@ $<
 
 install: all
 	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"

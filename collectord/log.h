@@ -17,6 +17,7 @@ enum log_kind {
   LOG_ROLLUPS,
   LOG_ACCEPT,
   LOG_TEXTS,
+  LOG_LOOP,
   LOG_KINDS
 };
 

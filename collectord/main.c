@@ -27,6 +27,9 @@
 #include "store.h"
 #include "watchdog.h"
 
+#define LOOP_TRIES 500
+#define LOOP_PAUSE_US 10000
+
 enum { EXIT_OK, EXIT_CANNOT, EXIT_USAGE };
 
 struct collector {
@@ -41,10 +44,12 @@ struct collector {
   struct watchdog watchdog;
   struct retention retention;
   struct event *term, *interrupt;
+  bool leaving;
 };
 
 static void leave(void *arg) {
   struct collector *c = arg;
+  c->leaving = true;
   (void)event_base_loopbreak(c->base); /* fails for no base only */
 }
 
@@ -233,6 +238,21 @@ static void tell_parent(int ready, int status) {
   close(null);
 }
 
+/* Until leave(). The loop ends by itself only where the kernel refuses to wait, for want of memory: that passes, or we end in good
+ * order, for a signal would not be heard either. */
+static void loop(struct collector *c) {
+  for (int failed = 0; !c->leaving && event_base_dispatch(c->base) < 0 && failed < LOOP_TRIES; failed++) {
+    log_limited(LOG_LOOP, "main", -errno, "cannot wait for events");
+    (void)usleep(LOOP_PAUSE_US);
+  }
+}
+
+/* libevent's own words, which tell of calls that failed; whoever made them says what follows from it. */
+static void on_event_log(int severity, const char *text) {
+  if (severity >= EVENT_LOG_WARN)
+    log_limited(LOG_LOOP, "libevent", 0, "%s", text);
+}
+
 static int run(struct collector *c, int ready) {
   int status = open_all(c);
   if (status != EXIT_OK || !c->store) {
@@ -247,7 +267,7 @@ static int run(struct collector *c, int ready) {
   tell_parent(ready, status);
   if (status == EXIT_OK) {
     listener_notify("READY=1");
-    (void)event_base_dispatch(c->base); /* ends by loopbreak */
+    loop(c);
     status = wind_up(c);
   }
   tear_down(c);
@@ -267,6 +287,7 @@ int main(int argc, char **argv) {
   case CONFIG_RUN:
     break;
   }
+  event_set_log_callback(on_event_log);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   raise_limits();

@@ -96,6 +96,8 @@ static void *work(void *arg) {
     if (pause_us)
       nanosleep(&pause, NULL);
   }
+  while (!atomic_load(&book->stop)) /* the books are full: it ends when it is told to all the same */
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   scope_end_thread();
   return NULL;
 }
