@@ -147,7 +147,7 @@ bool attach_done(void) {
   return atomic_load_explicit(&attached, memory_order_relaxed);
 }
 
-/* The library that the address is in, if it is a libpython. Closed again by dlclose. */
+/* The library that the address is in, if it is a libpython and not one that is only called so. Closed again by dlclose. */
 static void *library_of(const void *address) {
   Dl_info info;
   if (!dladdr || !dlopen || !dladdr(address, &info) || !info.dli_fname)
@@ -155,7 +155,12 @@ static void *library_of(const void *address) {
   const char *base = strrchr(info.dli_fname, '/');
   if (!strstr(base ? base : info.dli_fname, "python"))
     return NULL;
-  return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (!library || dlsym(library, "Py_GetVersion"))
+    return library;
+  (void)dlerror(); /* the program's own next question is not to get our answer */
+  (void)dlclose(library);
+  return NULL;
 }
 
 static void attach_to_caller(const void *caller) {

@@ -8,5 +8,6 @@ import limits  # noqa: F401
 import endpoints  # noqa: F401
 import symbols  # noqa: F401
 import threads  # noqa: F401
+import company  # noqa: F401
 
 harness.main()
