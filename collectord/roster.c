@@ -205,13 +205,14 @@ void roster_connection_lost(struct roster *roster, struct session *session) {
 
 void roster_check(struct roster *roster, uint64_t now_ns) {
   for (struct session *s = roster->first; s; s = s->next) {
-    if (now_ns < s->deadline_ns)
+    bool waits = s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN;
+    if (!waits || now_ns < s->deadline_ns) /* the others are watched: a system call for each at every beat adds up */
       continue;
     bool ended = s->pidfd >= 0 && process_ended(s->pidfd);
     if (s->phase == SESSION_AWAY && !ended) {
       s->deadline_ns = now_ns + AWAY_LOOK_NS;
       look_at_process(roster, s);
-    } else if (s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN) {
+    } else {
       end(roster, s, false);
     }
   }
