@@ -89,8 +89,8 @@ static int commit(struct drain *d) {
   bool any = false;
   for (struct session *s = d->roster->first; s; s = s->next)
     s->in_write = false;
-  d->last_commit_ns = clock_monotonic_ns(); /* its begin: what a commit takes does not make the next one later */
   int err = write_all(d, &culprit, &any);
+  d->last_commit_ns = clock_monotonic_ns();
   if (err && culprit && is_about_session(err)) {
     give_up(d, culprit, err);
     d->urgent = true; /* the others at once */

@@ -118,6 +118,12 @@ static bool status_of_zombie(pid_t pid, struct process_exit *out) {
   return true;
 }
 
+bool process_status_hidden(pid_t pid) {
+  char state = 0;
+  uint64_t code = 0;
+  return stat_read(pid, &state, STAT_EXIT_CODE, &code) == 0 && state == 'Z' && code == 0 && !may_look_into(pid);
+}
+
 struct process_exit process_exit_status(int pidfd, pid_t pid) {
   struct process_exit e = {.code = -1};
   /* The pidfd knows once its parent has waited for it, the stat file until then: it may happen between the two looks. */

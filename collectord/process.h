@@ -25,6 +25,9 @@ struct process_exit process_exit_status(int pidfd, pid_t pid);
 
 bool process_ended(int pidfd);
 
+/* It has ended, and how is kept from us as long as its parent has not waited for it: another user's, and we are not root. */
+bool process_status_hidden(pid_t pid);
+
 enum process_mapping { PROCESS_MAPS, PROCESS_MAPS_NOT, PROCESS_GONE, PROCESS_UNKNOWN };
 
 /* Does the process map the memfd of this inode, or (0) any memfd that an agent makes: its name begins with PROCESS_MEMFD?

@@ -53,10 +53,12 @@ static void process_has_ended(evutil_socket_t pidfd, short what, void *arg) {
   struct session *s = by_pidfd(arg, (int)pidfd);
   if (!s)
     return;
-  if (s->connection) {
+  if (s->connection && !process_status_hidden(s->pid)) {
     end_process(arg, s);
     return;
   }
+  if (s->phase == SESSION_LIVE) /* its parent will hardly take longer than last words do; then the pidfd knows (Linux 6.15) */
+    s->phase = SESSION_AWAY;
   unwatch(s);
   s->deadline_ns = clock_monotonic_ns() + LAST_WORDS_NS;
 }
@@ -205,14 +207,13 @@ void roster_connection_lost(struct roster *roster, struct session *session) {
 
 void roster_check(struct roster *roster, uint64_t now_ns) {
   for (struct session *s = roster->first; s; s = s->next) {
-    bool waits = s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN;
-    if (!waits || now_ns < s->deadline_ns) /* the others are watched: a system call for each at every beat adds up */
+    if (now_ns < s->deadline_ns)
       continue;
     bool ended = s->pidfd >= 0 && process_ended(s->pidfd);
     if (s->phase == SESSION_AWAY && !ended) {
       s->deadline_ns = now_ns + AWAY_LOOK_NS;
       look_at_process(roster, s);
-    } else {
+    } else if (s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN) {
       end(roster, s, false);
     }
   }
