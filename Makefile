@@ -5,7 +5,7 @@
 #   make check    installs what is missing, builds, runs every test; the last line sums them up
 #   make unit     builds the unit tests (run them with tests/run_unit.sh)
 #   make e2e-X    runs one suite: tests/e2e/X/run.sh
-#   make lint, format, bench, judge, install, clean
+#   make lint, format, bench, judge, man, install, deb, clean
 #
 # V=1 shows the commands. SAN=1 builds everything with ASan and UBSan into build/san.
 
@@ -13,6 +13,7 @@ CC ?= cc
 SAN ?=
 DESTDIR ?=
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 # The programs and known results that `make judge` compares with; they lie beside the repository, not in it.
 JUDGE ?= ../shared/cases/judge.py
 B := $(if $(SAN),build/san,build)
@@ -171,15 +172,26 @@ $(B)/libfault.so: tests/fault/collectord/fault.c
 	@mkdir -p $(@D); echo "  FAULT $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) -fPIC -shared -o $@ $<
 
-install: all
-	install -d "$(DESTDIR)$(PREFIX)/lib/cirron" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/doc/cirron"
-	install -m 755 $(B)/libcirron_agent.so $(B)/libcirron_sqlite.so $(B)/libcirron_core.so "$(DESTDIR)$(PREFIX)/lib/cirron/"
-	install -m 755 $(B)/collectord $(B)/cirron-query "$(DESTDIR)$(PREFIX)/bin/"
-	install -m 644 README.md CHANGELOG.md LICENSE docs/*.md "$(DESTDIR)$(PREFIX)/share/doc/cirron/"
+# Manual pages: what has to agree with the programs is taken from them.
+MAN := $(addprefix $(B)/man/,cirron.1 cirron-query.1 collectord.8 cirron-settings.7)
+$(B)/man/cirron.1: $(B)/cirron
+$(B)/man/cirron-query.1: $(B)/cirron-query
+$(B)/man/collectord.8: $(B)/collectord
+$(B)/man/cirron-settings.7: docs/settings.md
+$(B)/man/%: docs/man/%.in tools/dist/man.sh Makefile
+	@mkdir -p $(@D); echo "  MAN   $@"
+	$(Q)tools/dist/man.sh $< $(VERSION) $(filter $(B)/cirron $(B)/cirron-query $(B)/collectord,$^) $(if $(filter %/cirron.1,$@),run) >$@.new && mv $@.new $@
+man: $(MAN)
+
+install: all man
+	$(Q)B="$(B)" DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" tools/dist/install.sh
+# A binary package of this machine's kind: build/cirron_VERSION_ARCH.deb.
+deb: all man
+	$(Q)B="$(B)" VERSION="$(VERSION)" TRIPLET="$(TRIPLET)" tools/dist/deb/build.sh
 
 clean:
 	rm -rf build
 
 -include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
-.PHONY: all unit fault setup-build setup check demo bench lint format judge install clean
+.PHONY: all unit fault setup-build setup check demo bench lint format judge man install deb clean
 .DELETE_ON_ERROR:

@@ -12,7 +12,8 @@
 #include "doctor.h"
 #include "place.h"
 
-#define AGENT "libcirron_agent.so"
+#define AGENT "libcirron_agent.so" /* what is preloaded; it loads the rest from its own folder */
+#define CORE "libcirron_core.so"
 
 /* NULL: a library that this machine's loader would load; else what it is not. */
 static const char *look_at(const char *path) {
@@ -29,19 +30,29 @@ static const char *look_at(const char *path) {
   return NULL;
 }
 
+/* One of the two: not there, not whole, or not for everybody. True: nothing is wrong with it. */
+static bool library(struct doctor *d, const char *path) {
+  const char *wrong = look_at(path);
+  struct stat st;
+  if (wrong)
+    doctor_find(d, DOCTOR_FAIL, "agent", "%s: %s; install it again", path, wrong);
+  else if (stat(path, &st) == 0 && (st.st_mode & 0444) != 0444)
+    doctor_find(d, DOCTOR_WARN, "agent", "%s: not every user can read it; chmod a+r", path);
+  else
+    return true;
+  return false;
+}
+
 static void file(struct doctor *d, char found[PATH_MAX]) {
   if (place_agent(found) != 0) {
     found[0] = '\0';
     doctor_find(d, DOCTOR_FAIL, "agent", AGENT " is not where this program's installation has it; install it again");
     return;
   }
-  const char *wrong = look_at(found);
-  struct stat st;
-  if (wrong)
-    doctor_find(d, DOCTOR_FAIL, "agent", "%s: %s; install it again", found, wrong);
-  else if (stat(found, &st) == 0 && (st.st_mode & 0444) != 0444)
-    doctor_find(d, DOCTOR_WARN, "agent", "%s: not every user can read it; chmod a+r", found);
-  else
+  char core[PATH_MAX + sizeof CORE];
+  snprintf(core, sizeof core, "%.*s/" CORE, (int)(strrchr(found, '/') - found), found);
+  bool well = library(d, found);
+  if (library(d, core) && well)
     doctor_find(d, DOCTOR_OK, "agent", "%s", found);
 }
 

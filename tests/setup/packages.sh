@@ -6,7 +6,7 @@
 set -u
 BUILD="gcc libc6-dev make binutils pkg-config libevent-dev libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libzstd-dev
   libsmartcols-dev libjansson-dev uthash-dev python3 python3-venv"
-CHECK="libcmocka-dev clang clang-format clang-tidy sqlite3 procps"
+CHECK="dpkg-dev man-db systemd libcmocka-dev clang clang-format clang-tidy sqlite3 procps"
 case "${1-}" in
 build) wanted=$BUILD ;;
 check) wanted=$CHECK ;;

@@ -10,6 +10,7 @@ import sys
 
 from harness import AGENT, BUILD, QUERY, Skip, clean_env, test, until
 
+LIBRARIES = ("libcirron_agent.so", "libcirron_core.so")
 SYSTEM_SOCKET = "/run/cirron/collectord.sock"
 
 
@@ -122,6 +123,9 @@ def the_agents_file(case):
     (folder / "libcirron_agent.so").write_bytes(data)
     found(case, doctor(case, program=program), "fail", "agent", "another machine")
     shutil.copy(AGENT, folder)
+    found(case, doctor(case, program=program), "fail", "agent", "libcirron_core.so: No such file")
+    shutil.copy(BUILD / "libcirron_core.so", folder)
+    found(case, doctor(case, program=program), "ok", "agent", str(folder / "libcirron_agent.so"))
     (folder / "libcirron_agent.so").chmod(0o600)
     found(case, doctor(case, program=program), "warn", "agent", "not every user can read it")
 
@@ -173,7 +177,7 @@ def sockets_of_other_users(case):
     if os.geteuid() != 0:
         raise Skip("changing users takes root")
     case.folder.chmod(0o755)
-    program = installation(case, "collectord", "libcirron_agent.so") / "cirron-query"
+    program = installation(case, "collectord", *LIBRARIES) / "cirron-query"
     run = case.folder / "run"
     run.mkdir(mode=0o755)
     path = run / "c.sock"
@@ -203,12 +207,12 @@ def no_collector_can_be_started(case):
     none_runs()
     found(case, doctor(case, env={"CIRRON_AUTOSTART": "no"}), "fail", "collector", "CIRRON_AUTOSTART forbids")
     case.folder.chmod(0o755)
-    full = installation(case, "collectord", "libcirron_agent.so") / "cirron-query"
+    full = installation(case, "collectord", *LIBRARIES) / "cirron-query"
     found(case, doctor(case, program=full, prefix=as_stranger(), cwd="/"), "fail", "collector", "cannot keep its store in this directory")
-    for name in ("collectord", "libcirron_agent.so"):
+    for name in ("collectord", *LIBRARIES):
         full.with_name(name).unlink()
     found(case, doctor(case), "ok", "collector", "the agent starts a private one")
-    folder = installation(case, "libcirron_agent.so")
+    folder = installation(case, *LIBRARIES)
     program = folder / "cirron-query"
     found(case, doctor(case, program=program, env={"PATH": "/nowhere"}), "fail", "collector", "neither beside this program nor in PATH")
     (folder / "collectord").write_text("#!/bin/sh\nexit 1\n")
@@ -228,7 +232,7 @@ def stores_that_cannot_be_read(case):
     found(case, doctor(case, "--db", bad), "fail", "store", "not a store", "move it away")
     if os.geteuid() == 0:
         case.folder.chmod(0o755)
-        program = installation(case, "collectord", "libcirron_agent.so") / "cirron-query"
+        program = installation(case, "collectord", *LIBRARIES) / "cirron-query"
         for mode, hint in ((0o640, "join the group root"), (0o600, "ask its owner")):
             bad.chmod(mode)
             found(case, doctor(case, "--db", bad, program=program, prefix=as_stranger()), "fail", "store", "Permission denied", hint)
@@ -280,7 +284,7 @@ def the_machines_store_is_closed_to_us(case):
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
         raise Skip("another /var/lib takes root and a mount namespace")
     case.folder.chmod(0o755)
-    program = installation(case, "collectord", "libcirron_agent.so") / "cirron-query"
+    program = installation(case, "collectord", *LIBRARIES) / "cirron-query"
     shell = 'mount -t tmpfs none /var/lib && mkdir -m 750 /var/lib/cirron && exec setpriv --reuid 54321 --regid 54321 --clear-groups "$@"'
     result = doctor(case, program=program, prefix=["unshare", "-m", "sh", "-c", shell, "sh"], cwd="/")
     found(case, result, "warn", "store", "cannot be entered", "join the group root")
