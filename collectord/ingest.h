@@ -13,7 +13,7 @@
  * Spans are gathered in `rows`. In the store they lie in blocks that are not sealed, the parts: each holds some rows that follow each
  * other, and only the last one, while it is small, is written anew as rows are added, so that a commit of a few rows writes a few rows.
  * Once there are more than BLOCK_MAX rows, the oldest that are settled (their parent is not about to hand them over by a RING_MOVE) go
- * into a sealed block and out of memory, and the rest becomes one part. At the end of the session all parts become one, too.
+ * into a sealed block and out of memory, and the rest becomes one part. Where many come between two commits, they do so at once. At the end of the session all parts become one, too.
  */
 #ifndef CIRRON_INGEST_H
 #define CIRRON_INGEST_H
@@ -42,8 +42,9 @@ struct ingest_move {
   int64_t since_ns;
 };
 
-#define INGEST_PART_ROWS 256u /* a part with fewer is written anew with what comes next */
-#define INGEST_PARTS 24u      /* BLOCK_MAX rows make 16 of them, and some more where rows were taken over */
+#define INGEST_PART_ROWS 256u  /* a part with fewer is written anew with what comes next */
+#define INGEST_MANY_ROWS 1024u /* so many at a time make a sealed block at once, which is packed once only */
+#define INGEST_PARTS 24u       /* BLOCK_MAX rows make 16 of them, and some more where rows were taken over */
 
 struct ingest_part {
   int64_t block; /* in the store */

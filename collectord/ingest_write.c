@@ -38,26 +38,38 @@ static int put_chosen(struct ingest *in, struct store *store, int64_t sid, struc
   return store_block_put(store, sid, batch, n, true, &block);
 }
 
-/* Seals the oldest settled rows until the rest fits one block; when too few are settled, the oldest others too. */
-static int seal(struct ingest *in, struct store *store, int64_t sid, struct reuse *reuse, size_t *left) {
+/* One pass over the rows for seal: `any`: also those that are not settled. */
+static int seal_some(struct ingest *in, struct store *store, int64_t sid, struct reuse *reuse, bool any, size_t keep,
+                     size_t *left) {
   size_t n = 0;
   int err = 0;
-  for (int any = 0; any <= 1; any++)
-    for (size_t i = 0; !err && i<in->row_count && * left> BLOCK_MAX; i++) {
-      struct ingest_row *row = &in->rows[i];
-      if (row->sealing || (!any && !ingest_settled(in, row)))
-        continue;
-      row->sealing = true;
-      chosen[n++] = i;
-      if (n < BLOCK_MAX)
-        continue;
-      err = put_chosen(in, store, sid, reuse, n);
-      *left -= n;
-      n = 0;
-    }
+  for (size_t i = 0; i < in->row_count && !err && *left > keep; i++) {
+    struct ingest_row *row = &in->rows[i];
+    if (row->sealing || (!any && !ingest_settled(in, row)))
+      continue;
+    row->sealing = true;
+    chosen[n++] = i;
+    if (n < BLOCK_MAX)
+      continue;
+    err = put_chosen(in, store, sid, reuse, n);
+    *left -= n;
+    n = 0;
+  }
+  if (!err && n >= INGEST_MANY_ROWS) { /* worth a block of its own */
+    err = put_chosen(in, store, sid, reuse, n);
+    *left -= n;
+    n = 0;
+  }
   while (n)
     in->rows[chosen[--n]].sealing = false;
   return err;
+}
+
+/* Seals the oldest settled rows until the rest fits one block; when too few are settled, the oldest others too. `many`: all that are
+ * settled. */
+static int seal(struct ingest *in, struct store *store, int64_t sid, struct reuse *reuse, bool many, size_t *left) {
+  int err = seal_some(in, store, sid, reuse, false, many ? 0 : BLOCK_MAX, left);
+  return err ? err : seal_some(in, store, sid, reuse, true, BLOCK_MAX, left);
 }
 
 /* A part of the next `part.count` of the rows that stay, from rows[*at] on. */
@@ -74,10 +86,10 @@ static int put_part(struct ingest *in, struct store *store, int64_t sid, size_t 
 }
 
 /* All anew: sealed blocks, and one part of what stays. */
-static int write_merged(struct ingest *in, struct store *store, int64_t sid) {
+static int write_merged(struct ingest *in, struct store *store, int64_t sid, bool many) {
   struct reuse reuse = {in->parts, in->part_count, 0};
   size_t left = in->row_count, at = 0;
-  int err = seal(in, store, sid, &reuse, &left);
+  int err = seal(in, store, sid, &reuse, many, &left);
   if (!err && left)
     err = put_part(in, store, sid, &at, (struct ingest_part){.block = reuse_next(&reuse), .count = left});
   for (int64_t block; !err && (block = reuse_next(&reuse));)
@@ -112,9 +124,10 @@ static int write_rows(struct ingest *in, struct store *store, int64_t sid) {
   in->parts_written_count = 0;
   for (size_t i = 0; i < in->row_count; i++)
     in->rows[i].sealing = false;
-  size_t parts = in->part_count + (in->row_count > in->rows_stored);
-  if (in->row_count > BLOCK_MAX || parts > INGEST_PARTS || (in->ended && parts > 1))
-    return write_merged(in, store, sid);
+  size_t fresh = in->row_count - in->rows_stored, parts = in->part_count + (fresh > 0);
+  bool many = fresh >= INGEST_MANY_ROWS;
+  if (many || in->row_count > BLOCK_MAX || parts > INGEST_PARTS || (in->ended && parts > 1))
+    return write_merged(in, store, sid, many);
   return write_parts(in, store, sid);
 }
 

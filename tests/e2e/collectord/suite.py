@@ -459,13 +459,18 @@ def service_manager(case):
     case.check(path.exists(), "the service manager's socket was removed")
 
 
+def listens(path):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as s:
+        return s.connect_ex(str(path)) == 0
+
+
 @contextlib.contextmanager
 def retaining(case, *options):
     """A collector with limits on the store of the test."""
     path = case.folder / "r.sock"
     with subprocess.Popen([COLLECTORD, "--foreground", "--socket", path, "--db", case.collector.db, *options], stderr=subprocess.PIPE,
                           text=True) as p:
-        until(path.exists, 10, "its socket")
+        until(lambda: listens(path), 10, "it to listen")
         p.socket_path = path
         yield p
         p.terminate()
