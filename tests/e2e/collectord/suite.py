@@ -522,6 +522,36 @@ def the_store_stays_below_its_limit(case):
 
 
 @test
+def backups_while_it_writes(case):
+    """Each copy is one moment of the store: spans, blocks and ring positions fit each other."""
+    copies = []
+    with Traced(case) as t:
+        t.begin()
+        t.say("burst 3000")
+        until(lambda: state(case) and rows(case, "SELECT spans > 0 FROM sessions") == [(1,)], 10, "the first commit")
+        for number in range(4):
+            t.say("burst 2000")
+            for how in (".backup", "VACUUM INTO"):
+                copy = case.folder / f"{how.strip('.').split()[0]}{number}.db"
+                command = f"{how} '{copy}'"
+                r = subprocess.run(["sqlite3", "-cmd", ".timeout 5000", case.collector.db, command], capture_output=True, text=True)
+                case.equal((r.returncode, r.stderr), (0, ""), command)
+                copies.append(copy)
+        t.say("span 1 0 cirron.session 1", "goodbye")
+        t.end()
+        until_state(case, "finished")
+    for copy in copies:
+        with contextlib.closing(sqlite3.connect(copy)) as db:
+            case.equal(db.execute("PRAGMA integrity_check").fetchall(), [("ok",)], f"{copy.name}: integrity")
+            spans, = db.execute("SELECT spans FROM sessions").fetchone()
+            kept, = db.execute("SELECT sum(count) FROM block_meta").fetchone()
+            case.check(0 < spans == kept, f"{copy.name}: {spans} spans, {kept} in blocks")
+        r = subprocess.run([harness.QUERY, "--db", copy, "sql", "SELECT count(*) AS n FROM spans WHERE state = 'closed'", "--format", "csv"],
+                           capture_output=True, text=True)
+        case.equal(r.stdout.split(), ["n", str(spans)], f"{copy.name}: spans")
+
+
+@test
 def clear_beside_a_collector(case):
     with Traced(case) as busy:
         busy.begin()
