@@ -43,26 +43,28 @@ static bool fd_identity(int fd, uint64_t *dev, uint64_t *ino) {
 }
 
 /* The lowest number that ours have, or a negative errno: then there is none to spare. */
-static int fd_lowest(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+static int fd_lowest(rlim_t *limit) {
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0)
     return -errno;
-  if (limit.rlim_cur < FD_FEW)
+  if (files.rlim_cur < FD_FEW)
     return -EMFILE;
-  return limit.rlim_cur < 2 * FD_HIGH ? (int)(limit.rlim_cur / 2) : FD_HIGH;
+  *limit = files.rlim_cur;
+  return *limit < 2 * FD_HIGH ? (int)(*limit / 2) : FD_HIGH;
 }
 
 bool fd_many(unsigned more) {
-  struct rlimit limit;
-  int lowest = fd_lowest();
-  if (lowest < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+  rlim_t limit = 0;
+  int lowest = fd_lowest(&limit);
+  if (lowest < 0)
     return true;
-  rlim_t most = (limit.rlim_cur - (rlim_t)lowest) / 8;
+  rlim_t most = (limit - (rlim_t)lowest) / 8;
   return atomic_load_explicit(&kept, memory_order_relaxed) >= (most < FD_MANY ? most : FD_MANY) + more;
 }
 
 int fd_own(int fd, struct owned_fd *out) {
-  int lowest = fd_lowest();
+  rlim_t limit = 0;
+  int lowest = fd_lowest(&limit);
   int high = lowest < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, lowest);
   int err = lowest < 0 ? -lowest : errno;
   struct owned_fd owned = {.fd = high};

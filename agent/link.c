@@ -307,8 +307,8 @@ static bool ring_ready(struct ring *ring, bool last) {
     if (owned.fd < 0 && !ring->parted)
       return false; /* private memory */
   }
-  if (last)
-    ring_renew(ring);
+  if (last) /* its descriptor is given up again as soon as it is sent */
+    ring_renew_now(ring);
   else if (!asked)
     __atomic_store_n(&ring->renew, true, __ATOMIC_RELEASE);
   return last && ring->fd >= 0;

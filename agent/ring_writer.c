@@ -114,7 +114,8 @@ static size_t used_bytes(const struct ring *ring) {
   return ring->head <= ring->mask ? RING_CELLS_OFFSET + (size_t)ring->head * RING_CELL : ring_bytes(ring);
 }
 
-static void renew(struct ring *ring) {
+void ring_renew_now(struct ring *ring) {
+  int saved = errno;
   struct owned_fd owned = {.fd = ring->fd, .dev = ring->dev, .ino = ring->ino};
   bool populate = ring->ring_no <= PREFAULTED && !ring->spare;
   if (fd_memory_renew(RING_NAME, ring_bytes(ring), used_bytes(ring), populate, ring->shm, &owned) < 0)
@@ -123,13 +124,16 @@ static void renew(struct ring *ring) {
   ring->dev = owned.dev;
   ring->ino = owned.ino;
   ring->parted = false;
+  __atomic_store_n(&ring->renew, false, __ATOMIC_RELEASE);
+  errno = saved;
 }
 
 void ring_renew(struct ring *ring) {
   int saved = errno;
-  if (!ring->parted || !fd_many(RING_WAITING)) /* else it is asked for once more later */
-    renew(ring);
-  __atomic_store_n(&ring->renew, false, __ATOMIC_RELEASE);
+  if (ring->parted && fd_many(RING_WAITING))
+    __atomic_store_n(&ring->renew, false, __ATOMIC_RELEASE); /* the link asks once more when fewer wait */
+  else
+    ring_renew_now(ring);
   errno = saved;
 }
 

@@ -38,6 +38,7 @@ void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and c
  * connection can hand it over. Only for the ring's writer (ring_put and ring_claim_slot do it when `renew` is set), or when
  * nothing is written any more. Keeps errno. */
 void ring_renew(struct ring *ring);
+void ring_renew_now(struct ring *ring); /* however many descriptors wait to be handed over */
 
 /* Closes the descriptor: with hundreds of threads the job would run out of them. A collector that has the ring keeps it; another one
  * gets it after ring_renew. Not while the writer is at ring_renew (`renew` is set). */

@@ -140,12 +140,12 @@ static struct ring *ring_free(bool spare) {
   return NULL;
 }
 
-static struct ring *ring_make(bool spare) {
+static struct ring *ring_make(bool spare, unsigned cells) {
   if (rings_made == MAX_RINGS)
     return NULL;
   struct ring *r = &rings[rings_made];
-  int err = spare ? ring_open_spare(session.prefix, rings_made + 1, session_env.ring_cells_max, r)
-                  : ring_open(session.prefix, rings_made + 1, session_env.ring_cells, r);
+  int err =
+      spare ? ring_open_spare(session.prefix, rings_made + 1, cells, r) : ring_open(session.prefix, rings_made + 1, cells, r);
   if (err)
     return NULL;
   if (fd_many(link_connected() ? RING_WAITING : 0))
@@ -159,14 +159,14 @@ static struct ring *ring_make(bool spare) {
   return r;
 }
 
-static struct ring *ring_take(bool spare) {
+static struct ring *ring_take(bool spare, unsigned cells) {
   int saved = errno;
   lock_take();
   struct ring *r = ring_free(spare);
-  if (!r && (!spare || spare_cells + session_env.ring_cells_max <= SPARE_CELLS)) {
-    r = ring_make(spare);
+  if (!r && (!spare || spare_cells + cells <= SPARE_CELLS)) {
+    r = ring_make(spare, cells);
     if (r && spare)
-      spare_cells += session_env.ring_cells_max;
+      spare_cells += cells;
   }
   if (r)
     r->in_use = true;
@@ -176,11 +176,12 @@ static struct ring *ring_take(bool spare) {
 }
 
 struct ring *session_ring_take(void) {
-  return ring_take(false);
+  return ring_take(false, session_env.ring_cells);
 }
 
 struct ring *session_ring_spare(void) {
-  return session_env.ring_cells_max > session_env.ring_cells && link_reached() ? ring_take(true) : NULL;
+  return session_env.ring_cells_max > session_env.ring_cells && link_reached() ? ring_take(true, session_env.ring_cells_max)
+                                                                               : NULL;
 }
 
 void session_ring_give(struct ring *ring) {
@@ -219,9 +220,10 @@ static void put_root(struct ring *ring, uint64_t end_ns) {
   ring_put(ring, &root, NULL, 0, NULL, 0, true);
 }
 
-/* The root's record may come from any ring: a program whose spans were all made by other threads has none on this one. */
+/* The root's record may come from any ring: a program whose spans were all made by other threads has none on this one. One without
+ * spans, as most that Python starts, is not to pay for room that nobody will use. */
 static void close_root(void) {
-  struct ring *ring = session_ring_take();
+  struct ring *ring = ring_take(false, session_rings() ? session_env.ring_cells : RING_MIN_CELLS);
   if (!ring)
     return;
   struct ring_thread thread = {.type = RING_THREAD, .tid = (uint32_t)syscall(SYS_gettid), .ts_ns = session_clock()};
