@@ -172,6 +172,22 @@ $(B)/libfault.so: tests/fault/collectord/fault.c
 	@mkdir -p $(@D); echo "  FAULT $@"
 	$(Q)$(CC) $(filter-out -Wmissing-prototypes,$(BASE)) -fPIC -shared -o $@ $<
 
+# Fuzz targets: tests/fuzz/fuzz_NAME.c. Linked with what the first line names, ALL being the whole collector but main.c.
+#   make fuzz-replay   each runs over its corpus once (tests/fuzz/run.sh build/fuzz)
+#   make fuzz          with libFuzzer and sanitizers, into build/libfuzzer: build/libfuzzer/fuzz_ring -max_total_time=60 DIR tests/fuzz/corpus/ring
+FUZZ := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz-sources = $(subst ALL,$(filter-out collectord/main.c,$(wildcard collectord/*.c proto/*.c)),$(shell sed -n '1s;^// links:;;p' tests/fuzz/$(1).c))
+fuzz-objects = $(patsubst $(B)/collectord/%,$(B)/obj/collectord/%,$(patsubst %.c,$(B)/%.o,$(call fuzz-sources,$(1))))
+fuzz-replay: $(FUZZ:%=$(B)/fuzz/%)
+$(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $$(call fuzz-objects,$$*) $(GEN_O)
+	@mkdir -p $(@D); echo "  FUZZ  $@"
+	$(Q)$(CC) $(BASE) $(CF_D) -Icollectord -o $@ $(filter %.c %.o,$^) $(LD_D)
+fuzz: $(FUZZ:%=$(B)/libfuzzer/%)
+$(B)/libfuzzer/%: tests/fuzz/%.c $$(call fuzz-sources,$$*) $(GEN_O)
+	@mkdir -p $(@D); echo "  FUZZ  $@"
+	$(Q)clang $(CSTD) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE \
+	  -DCIRRON_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Icollectord $(CF_D) -o $@ $(filter %.c %.o,$^) $(LD_D)
+
 # Manual pages: what has to agree with the programs is taken from them.
 MAN := $(addprefix $(B)/man/,cirron.1 cirron-query.1 collectord.8 cirron-settings.7)
 $(B)/man/cirron.1: $(B)/cirron
@@ -193,5 +209,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
-.PHONY: all unit fault setup-build setup check demo bench lint format judge man install deb clean
+.PHONY: all unit fuzz fuzz-replay fault setup-build setup check demo bench lint format judge man install deb clean
 .DELETE_ON_ERROR:

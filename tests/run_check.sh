@@ -66,6 +66,8 @@ fi
 # because a preloaded sanitizer is no longer a guest.
 if build build-san SAN=1 all; then
   build build-unit-san SAN=1 -k unit
+  build build-fuzz-san SAN=1 fuzz-replay
+  suite fuzz-san 300 tests/fuzz/run.sh build/san/fuzz
   suite unit-san 600 env UBSAN_OPTIONS=print_stacktrace=1 tests/run_unit.sh build/san/unit
   mkdir -p build/san/host
   ln -sfn ../collectord ../cirron-query ../obj ../proto ../gen build/san/host/

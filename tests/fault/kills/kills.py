@@ -182,7 +182,7 @@ def the_collector_is_killed(case, at_once):
     job = Job(case, threads=2, pause_us=100 if at_once else 300)
     pid = job.process.pid
     for _ in range(10 * ROUNDS):
-        time.sleep(chance.uniform(0.02, 0.4) + (0 if at_once else 1))
+        time.sleep(chance.uniform(0.02, 0.4) + (0 if at_once else 2))
         case.collector.kill()
         sound(case)
         case.collector.start()
