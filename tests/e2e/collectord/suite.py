@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import harness
-from harness import COLLECTORD, Skip, clean_env, test, test_each, until
+from harness import COLLECTORD, WAIT_S, Skip, clean_env, test, test_each, until
 
 PLAYER = str(pathlib.Path(__file__).with_name("player.py"))
 EPOCH, STEP, FORWARD, ROOT_KIND, DOUBTFUL = 2, 4, 6, 1, 16
@@ -61,7 +61,7 @@ def state(case):
     return [row[:3] for row in found]
 
 
-def until_state(case, wanted, seconds=5):
+def until_state(case, wanted, seconds=WAIT_S):
     """For the one session there is; without it, Case.store() may come before it."""
     until(lambda: [row[0] for row in state(case)] == [wanted], seconds, f"the session to be {wanted}")
 
@@ -92,7 +92,7 @@ def a_process_that_is_gone_before_it_was_seen(case):
         with Traced(case) as t:
             t.say("hello", "ring 1", "span 5 1 quick 0", "span 1 0 cirron.session 1", "goodbye", answer=False)
             t.end()
-    until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(10,)], 5, "the sessions")
+    until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(10,)], WAIT_S, "the sessions")
     st = case.store()
     case.equal(len(st.of("quick")), 10, "spans")
     case.equal({s["state"] for s in st.sessions}, {"finished"}, "states")
@@ -153,7 +153,7 @@ def goes_on_without_its_connection(case):
     with Traced(case) as t:
         t.begin()
         t.say("span 5 1 one 0", "hangup", "span 6 1 two 0")
-        until(lambda: rows(case, "SELECT spans FROM sessions") == [(2,)], 5, "what came after the connection's end")
+        until(lambda: rows(case, "SELECT spans FROM sessions") == [(2,)], WAIT_S, "what came after the connection's end")
         case.equal(state(case)[0][0], "running", "state")
         t.say("hello", "span 7 1 three 0", "ring 2", "goodbye")
         t.end()
@@ -221,9 +221,9 @@ def rings_that_wait_for_each_other(case):
         honest.begin()
         honest.say("span 5 1 fine 0", "goodbye")
         honest.end()
-        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'finished'") == [(1,)], 5, "the other session")
+        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'finished'") == [(1,)], WAIT_S, "the other session")
         t.end()
-        until(lambda: rows(case, "SELECT spans, dropped FROM sessions WHERE emitted_spans = 2") == [(2, "{}")], 5, "what waited")
+        until(lambda: rows(case, "SELECT spans, dropped FROM sessions WHERE emitted_spans = 2") == [(2, "{}")], WAIT_S, "what waited")
 
 
 @test
@@ -242,7 +242,7 @@ def sigterm_leaves_the_living_running(case):
         t.say("hangup", "span 6 1 two 0")
         case.collector.start()
         t.say("hello", "span 7 1 three 0")
-        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'running'") == [(3,)], 5, "the rest")
+        until(lambda: rows(case, "SELECT spans FROM sessions WHERE state = 'running'") == [(3,)], WAIT_S, "the rest")
         t.say("goodbye")
         t.end()
     st = case.store()
@@ -255,7 +255,7 @@ def left_by_a_collector_that_died(case):
     with Traced(case) as t:
         t.begin()
         t.say("open 2 1 holding 0 0", "span 5 1 one 0")
-        until(lambda: rows(case, "SELECT spans FROM sessions") == [(1,)], 5, "the first commit")
+        until(lambda: rows(case, "SELECT spans FROM sessions") == [(1,)], WAIT_S, "the first commit")
         case.collector.kill()
         case.collector.start()
         time.sleep(0.3)
@@ -336,7 +336,7 @@ def with_somebody_elses_prefix(case):
     with Traced(case) as t:
         t.begin()
         t.say("span 5 1 one 0", "span 6 1 two 0")
-        prefix = until(lambda: rows(case, "SELECT prefix FROM sessions WHERE spans = 2"), 5, "the first commit")[0][0]
+        prefix = until(lambda: rows(case, "SELECT prefix FROM sessions WHERE spans = 2"), WAIT_S, "the first commit")[0][0]
         intrude(prefix)
         case.collector.kill()
         case.collector.start()
@@ -515,7 +515,7 @@ def the_store_stays_below_its_limit(case):
         until(lambda: rows(case, "PRAGMA freelist_count") == [(0,)], 10, "free pages to be given back")
         left = rows(case, "SELECT sid FROM sessions ORDER BY sid")
         case.check(left[0] == (1,) and left[-1] == (7,) and len(left) < 7, f"sessions left: {left}")
-        until(lambda: rows(case, "SELECT state, spans FROM sessions WHERE sid = 1") == [("running", 2)], 5, "the running one to go on")
+        until(lambda: rows(case, "SELECT state, spans FROM sessions WHERE sid = 1") == [("running", 2)], WAIT_S, "the running one to go on")
         case.equal(rows(case, "SELECT sum(m.count) = (SELECT sum(spans) FROM sessions) FROM block_meta m"), [(1,)], "blocks fit sessions")
         case.equal(rows(case, "PRAGMA integrity_check"), [("ok",)], "integrity")
     case.check("removed" in p.log and "cannot" not in p.log, "log: " + p.log)
@@ -590,7 +590,7 @@ def a_full_disk(case):
 
         with Traced(case, path) as t:
             t.say("hello", "ring 1 65536", "span 5 1 one 0")
-            until(lambda: stored() == [(1, "running")], 5, "the first commit")
+            until(lambda: stored() == [(1, "running")], WAIT_S, "the first commit")
             with fill.open("wb", 0) as f, contextlib.suppress(OSError):
                 while f.write(bytes(4096)):
                     pass
@@ -616,7 +616,7 @@ def idle_costs_nothing(case):
     def switches():
         return sum(int(x.split()[1]) for x in pathlib.Path(path).read_text().splitlines() if "ctxt_switches" in x)
 
-    until(lambda: pathlib.Path(path).exists(), 5, "the process")
+    until(lambda: pathlib.Path(path).exists(), WAIT_S, "the process")
     time.sleep(0.5)
     before = switches()
     time.sleep(1)

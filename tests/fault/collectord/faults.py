@@ -62,7 +62,7 @@ def calls_fail(case, name):
         failed += case.collector.failed()
         case.collector.order(0, 0, 0, 0)
         case.equal(case.collector.process.poll(), None, f"{name} {skip}+{count}: collectord's end")
-        until(lambda: kills.session_of(case, pid), 20, f"{name} {skip}+{count}: the session")
+        until(lambda: kills.session_of(case, pid), what=f"{name} {skip}+{count}: the session")
         job.stop()
         session = kills.end_of(case, pid, "finished")
         before = len(case.wrong)
