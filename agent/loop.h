@@ -1,4 +1,5 @@
-/* From single events to steps, epochs and evaluation passes (docs/spans.md, rules of the loop).
+/* From single events to steps, epochs and evaluation passes (docs/spans.md, rules of the loop). The events are in loop.c, the step
+ * is in loop_step.c, passes over loaders are in loop_pass.c.
  *
  * A step and a pass are opened on suspicion and settled with hindsight: a pass in which an update happened is an `epoch`, else an
  * `eval`; a step ends with its last update, and one without an update never was. What was recorded under them meanwhile is moved
@@ -16,13 +17,22 @@
 #define LOOP_MAX_LOADERS 8 /* that feed one step */
 
 struct loop_pass {
-  const void *loader, *iterator; /* addresses for comparison only */
+  const void *loader, *iterator; /* for comparison only */
   struct span *span;             /* NULL when it was dissolved or closed */
   unsigned items;
-  bool dissolved;  /* an outer pass or a scope made by hand is the epoch */
-  bool has_epoch;  /* an epoch made by hand was in it: it is none itself */
-  bool ended;      /* to be closed when the scopes begun inside it are */
-  bool evaluating; /* its batches were only evaluated so far: opens no steps */
+  uint64_t first_ns, asked_ns; /* when it was asked for its first item, and last */
+  uint64_t first_parent;       /* the innermost span at that first time */
+  uint64_t
+      cut_ns; /* set aside: the inner pass that began then is the epoch, and this one ended then if not asked again; or 0 */
+  uint64_t over_ns; /* it ended then, but its span is kept until it is known what that meant; or 0 */
+  bool dissolved;   /* an outer pass or a scope made by hand is the epoch */
+  bool has_epoch;   /* an epoch made by hand was in it: it is none itself */
+  bool has_eval;    /* another pass in it was an evaluation */
+  bool has_inner;   /* loops over other loaders lie in it: it is never set aside again */
+  bool ended;       /* to be closed when the scopes begun inside it are */
+  bool evaluating;  /* its batches were only evaluated so far: opens no steps */
+  bool used;        /* a forward happened since it began */
+  bool ahead;       /* a second item was fetched before the first was used: one is still at hand when it is exhausted */
 };
 
 struct loop {
@@ -44,14 +54,15 @@ struct loop {
   unsigned loads;
   const void *given[LOOP_MAX_LOADERS]; /* loaders that gave it an item */
   unsigned given_count;
+  uint64_t optimizer_ns; /* when an optimizer was constructed last: training begins after that */
   uint64_t last_end_ns;  /* of the step before */
   uint64_t long_step_ns; /* how long the last step was: is its CPU time worth two readings? */
 };
 
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator);
-/* The iterator was exhausted or dropped: its pass ends. Ends a pass of the calling thread only. */
-void loop_pass_end(const void *iterator);
+/* The iterator was exhausted, or else dropped: its pass ends. Ends a pass of the calling thread only. */
+void loop_pass_end(const void *iterator, bool exhausted);
 
 /* The iterator is asked for an item. Returns the data_load span, or NULL when it lies in another or is too deep. */
 struct span *loop_load_begin(struct scope *scope, const void *iterator);
@@ -62,6 +73,8 @@ void loop_forward(struct scope *scope, bool training);      /* a forward begins 
 void loop_backward(struct scope *scope);                    /* a backward begins */
 void loop_update_begin(struct scope *scope);                /* an optimizer's step begins */
 void loop_update_end(struct scope *scope, uint64_t end_ns); /* and has been done; its span is closed */
+
+void loop_optimizer(struct scope *scope); /* an optimizer was constructed */
 
 /* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */
 void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);

@@ -131,6 +131,16 @@ struct span *scope_below(struct scope *scope, const struct span *span) {
   return i > 0 ? scope->stack[i - 1] : NULL;
 }
 
+struct span *scope_above(struct scope *scope, const struct span *span) {
+  int i = place(scope, span);
+  return i >= 0 && i + 1 < (int)scope->depth ? scope->stack[i + 1] : NULL;
+}
+
+bool scope_is_above(struct scope *scope, const struct span *inner, const struct span *outer) {
+  int i = place(scope, outer);
+  return i >= 0 && place(scope, inner) > i;
+}
+
 struct span *scope_find(struct scope *scope, enum span_kind kind) {
   for (unsigned i = scope->depth; i-- > 0;)
     if (scope->stack[i]->kind == kind)
@@ -180,6 +190,7 @@ void scope_refresh(struct scope *scope, const struct span *s) {
     return;
   struct ring_open *entry = &scope->ring->open[s->slot];
   __atomic_store_n(&entry->parent, s->parent, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->start_ns, s->start_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->index, s->index, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->name, s->name, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->module, s->module, __ATOMIC_RELAXED);
@@ -275,6 +286,9 @@ void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t
 
 void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) {
   put(scope, span, end_ns, 0);
+  loop_closed(&scope->loop, span, end_ns);
+  if (scope->loop.step)
+    scope->loop.step->has_children = true; /* what is above it */
   drop(scope, place(scope, span));
 }
 
@@ -288,6 +302,35 @@ void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t 
       scope_refresh(scope, s);
     }
   }
+}
+
+struct span *scope_insert(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,
+                          uint64_t under) {
+  unsigned at = scope->depth;
+  while (at > 0 && scope->stack[at - 1]->start_ns > start_ns)
+    at--;
+  if ((at ? scope->stack[at - 1]->id : SPAN_ROOT) != under)
+    return NULL;
+  struct span *s = scope_push(scope, kind, name, index, start_ns);
+  if (!s)
+    return NULL;
+  for (unsigned i = scope->depth - 1; i > at; i--)
+    scope->stack[i] = scope->stack[i - 1];
+  scope->stack[at] = s;
+  s->parent = under;
+  s->has_children = true;
+  scope_refresh(scope, s);
+  scope_move(scope, under, start_ns, s->id);
+  return s;
+}
+
+void scope_replace(struct scope *scope, struct span *outer, struct span *inner) {
+  scope_move(scope, outer->id, 0, inner->id);
+  inner->parent = outer->parent;
+  inner->start_ns = outer->start_ns;
+  inner->has_children = true;
+  drop(scope, place(scope, outer));
+  scope_refresh(scope, inner);
 }
 
 void scope_dissolve(struct scope *scope, struct span *span) {

@@ -45,6 +45,11 @@ struct name_cache *scope_names(struct scope *scope);
  * dissolved. */
 struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns);
 
+/* Opens a span at a time that is past, when the span of id `under` was the innermost; what was begun since, open or closed, becomes
+ * its child. NULL: `under` is not open any more, or too deep. */
+struct span *scope_insert(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,
+                          uint64_t under);
+
 /* Closes a span, and before it everything that is open above it (with the same end). */
 void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
 
@@ -54,12 +59,18 @@ void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns);
 /* Takes an open span back as if it had never been: what is open above it, and its children, become its parent's. */
 void scope_dissolve(struct scope *scope, struct span *span);
 
+/* `inner`, which is the next above `outer` on the stack, takes its place: its begin, its parent, its children. */
+void scope_replace(struct scope *scope, struct span *outer, struct span *inner);
+
 /* The direct children of span `from` that began at or after since_ns, `parent` itself excepted, become children of `parent`. */
 void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent);
 
-/* Innermost open span, or NULL at the root. scope_below: the one under it, or NULL. */
+/* Innermost open span, or NULL at the root. scope_below: the one under it, or NULL; scope_above: the one over it, or NULL. */
 struct span *scope_top(struct scope *scope);
 struct span *scope_below(struct scope *scope, const struct span *span);
+struct span *scope_above(struct scope *scope, const struct span *span);
+/* Are both open, `inner` anywhere above `outer`? */
+bool scope_is_above(struct scope *scope, const struct span *inner, const struct span *outer);
 /* Innermost open span of this kind, or NULL. */
 struct span *scope_find(struct scope *scope, enum span_kind kind);
 /* Is the span of this id still open, at this place? */

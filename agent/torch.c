@@ -152,6 +152,8 @@ static bool optimizer_enter(struct observe_call *call) {
 static void optimizer_leave(struct observe_call *call, PyObject *result) {
   if (!result)
     return;
+  if (scope_peek())
+    loop_optimizer(scope_peek());
   PyObject *step = NULL, *class = py.PyObject_GetAttrString(call->state[0], "__class__");
   if (class)
     step = py.PyObject_GetAttrString(class, "step");
@@ -183,7 +185,7 @@ static PyObject *dropped(PyObject *self, PyObject *reference) {
   (void)self;
   for (unsigned i = 0; i < WATCHED; i++)
     if (watched[i].reference == reference) {
-      loop_pass_end(watched[i].iterator);
+      loop_pass_end(watched[i].iterator, false);
       unwatch(&watched[i]);
       break;
     }
@@ -193,6 +195,49 @@ static PyObject *dropped(PyObject *self, PyObject *reference) {
 }
 
 static struct py_method dropped_method = {"iterator_dropped", dropped, PY_METH_O, NULL};
+
+/* Loaders by number: the address of one that died is soon another's. A loader keeps its number as long as it lives. */
+static struct known {
+  const void *loader;
+  PyObject *reference;
+  uintptr_t number;
+} known[WATCHED];
+
+static PyObject *loader_dropped(PyObject *self, PyObject *reference) {
+  (void)self;
+  for (unsigned i = 0; i < WATCHED; i++)
+    if (known[i].reference == reference) {
+      known[i] = (struct known){0};
+      py.Py_DecRef(reference);
+      break;
+    }
+  PyObject *none = py._Py_NoneStruct;
+  py.Py_IncRef(none);
+  return none;
+}
+
+static struct py_method loader_dropped_method = {"loader_dropped", loader_dropped, PY_METH_O, NULL};
+
+/* Of more loaders than we can remember, each pass counts as one over a loader of its own. */
+static const void *loader_number(PyObject *loader) {
+  static uintptr_t last;
+  static PyObject *callback;
+  struct known *k = NULL;
+  for (unsigned i = 0; i < WATCHED; i++)
+    if (known[i].loader == loader)
+      return (const void *)known[i].number;
+    else if (!known[i].reference && !k)
+      k = &known[i];
+  uintptr_t number = ++last;
+  if (!callback)
+    callback = py.PyCFunction_NewEx(&loader_dropped_method, NULL, NULL);
+  PyObject *reference = k && callback ? py.PyWeakref_NewRef(loader, callback) : NULL;
+  if (reference)
+    *k = (struct known){.loader = loader, .reference = reference, .number = number};
+  else
+    py.PyErr_Clear();
+  return (const void *)number;
+}
 
 static void watch(PyObject *iterator) {
   static PyObject *callback;
@@ -220,7 +265,7 @@ static void iter_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = result ? scope_get() : NULL;
   if (!scope)
     return;
-  loop_pass_begin(scope, call->state[0], result);
+  loop_pass_begin(scope, loader_number(call->state[0]), result);
   watch(result);
 }
 
@@ -244,7 +289,7 @@ static void next_leave(struct observe_call *call, PyObject *result) {
   if (load && scope_holds(scope, load, (uint64_t)(uintptr_t)call->state[2]))
     loop_load_end(scope, call->state[3], load, result != NULL);
   if (!result && py_exception_is_stop())
-    loop_pass_end(call->state[3]);
+    loop_pass_end(call->state[3], true);
 }
 
 static bool worker_enter(struct observe_call *call) {
@@ -290,5 +335,7 @@ void torch_add_probes(void) {
 
 void torch_forget(void) {
   forwards = backwards = 0;
-  memset(watched, 0, sizeof watched); /* the references stay with the copies of the iterators; their callback finds nothing */
+  /* The references stay with the copies of iterators and loaders; their callbacks find nothing. */
+  memset(watched, 0, sizeof watched);
+  memset(known, 0, sizeof known);
 }

@@ -15,8 +15,8 @@
 #include "agent/glibc.h"
 #include "agent/observe.h"
 #include "agent/observe_table.h"
-#include "agent/session.h"
 #include "agent/preload/symbol.h"
+#include "agent/session.h"
 
 struct env session_env;
 

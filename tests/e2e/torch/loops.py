@@ -524,3 +524,159 @@ with ci.scope("after"):
     t.check(attempt["error"] and attempt["attrs"].get("exception") == "LookupError", "the scope has no error state")
     t.check(attempt in st.above(st.of("epoch")[0]), "the epoch is not inside the scope")
     t.check(not st.above(after), "what follows is inside something")
+
+
+@test
+def batch_looked_at_before_training(t):
+    """The iterator over the test set is kept, as tutorials do: it is no epoch, and swallows none."""
+    st = trace(t, """
+loader, held_out = rows(3, shuffle=True), rows(2)
+examples = enumerate(held_out)
+_, (first, _) = next(examples)
+job = Learner()
+for _ in range(3):
+    for x, y in loader:
+        job.learn(x, y)
+    job.model.eval()
+    with torch.no_grad():
+        for x, y in held_out:
+            job.model(x)
+    job.model.train()
+job.show()
+""")
+    t.counts(st.spans, epoch=3, eval=4, step=9, data_load=16, forward=15, backward=9, optimizer_step=9)
+    epochs, evals = st.of("epoch"), st.of("eval")
+    apart(t, sorted(epochs + evals, key=lambda s: s["start_ns"]), "passes")
+    t.equal([e["index"] for e in epochs], [0, 1, 2], "indices of the epochs")
+    for epoch in epochs:
+        t.equal(st.order(epoch), ["step"] * 3, "contents of an epoch")
+        t.equal(st.parent(epoch)["name"], "cirron.session", "parent of an epoch")
+    t.equal({s["state"] for s in epochs + evals}, {"closed"}, "states")
+
+
+@test
+def loader_inside_a_loader(t):
+    """The loaders are held by nothing but their iterators: the address of one is soon another's."""
+    st = trace(t, """
+job = Learner()
+for a in rows(2):
+    for x, y in rows(3):
+        job.learn(x, y)
+job.show()
+""")
+    t.counts(st.spans, epoch=1, step=6, data_load=8, forward=6, backward=6, optimizer_step=6)
+    t.equal(len(steps_in(st, st.of("epoch")[0])), 6, "steps in the epoch")
+
+
+@test
+def loader_that_fetches_one_batch_ahead(t):
+    st = trace(t, """
+class Ahead(DataLoader):
+    def __iter__(self):
+        source = super().__iter__()
+        held = next(source)
+        for following in source:
+            yield held
+            held = following
+        yield held
+job, loader = Learner(), Ahead(rows(3).dataset, batch_size=3)
+for _ in range(2):
+    for x, y in loader:
+        job.learn(x, y)
+    with ci.scope("save"):
+        pass
+job.show()
+""")
+    t.counts(st.spans, epoch=2, step=6, data_load=6, forward=6, backward=6, optimizer_step=6, save=2)
+    t.equal([len(steps_in(st, e)) for e in st.of("epoch")], [3, 3], "steps of the epochs")
+    t.check(not any(st.above(s) for s in st.of("save")), "what follows is inside the epoch")
+
+
+@test
+def update_after_the_pass(t):
+    st = trace(t, """
+job, loader = Learner(), rows(3)
+for _ in range(2):
+    for x, y in loader:
+        job.gradient(x, y)
+    job.update()
+job.show()
+""")
+    t.counts(st.spans, epoch=2, step=2, data_load=6, forward=6, backward=6, optimizer_step=2)
+    t.equal([dict(tally(st, s)) for s in st.of("step")],
+            [{"data_load": 3, "forward": 3, "backward": 3, "optimizer_step": 1}] * 2, "contents of the steps")
+
+
+@test
+def short_loader_repeated_beside_a_long_one(t):
+    st = trace(t, """
+import itertools
+job, loader, short = Learner(), rows(4), itertools.cycle(rows(2))
+for _ in range(2):
+    for (x, y), (a, b) in zip(loader, short):
+        job.learn(torch.cat([x, a]), torch.cat([y, b]))
+job.show()
+""")
+    t.counts(st.spans, epoch=2, step=8, data_load=10, forward=8, backward=8, optimizer_step=8)
+    t.equal([len(steps_in(st, e)) for e in st.of("epoch")], [4, 4], "steps of the epochs")
+
+
+@test
+def batch_drawn_from_another_loader(t):
+    st = trace(t, """
+job, other = Learner(), rows(2, shuffle=True)
+for x, y in rows(3):
+    a, b = next(iter(other))
+    job.learn(torch.cat([x, a]), torch.cat([y, b]))
+job.show()
+""")
+    t.counts(st.spans, epoch=1, step=3, data_load=6, forward=3, backward=3, optimizer_step=3)
+
+
+@test
+def evaluation_over_the_loader_that_trains(t):
+    st = trace(t, """
+job, loader = Learner(), rows(3)
+for x, y in loader:
+    job.learn(x, y)
+    with torch.no_grad():
+        for a, b in loader:
+            job.model(a)
+job.show()
+""")
+    t.counts(st.spans, epoch=1, eval=3, step=3, data_load=12, forward=12, backward=3, optimizer_step=3)
+    t.equal(len(steps_in(st, st.of("epoch")[0])), 3, "steps in the epoch")
+
+
+@test
+def tracebacks_keep_iterators(t):
+    st = trace(t, """
+job, loader, kept = Learner(), rows(3), []
+for epoch in range(3):
+    try:
+        for i, (x, y) in enumerate(loader):
+            if epoch == 1 and i == 1:
+                raise ValueError("bad batch")
+            job.learn(x, y)
+    except ValueError as e:
+        kept.append(e)
+job.show()
+""")
+    t.counts(st.spans, epoch=3, step=7, data_load=8, forward=7, backward=7, optimizer_step=7)
+    t.equal([len(steps_in(st, e)) for e in st.of("epoch")], [3, 1, 3], "steps of the epochs")
+
+
+@test
+def iterator_handed_to_a_thread(t):
+    st = trace(t, """
+import threading
+job, it = Learner(), iter(rows(3))
+def work():
+    for x, y in it:
+        job.learn(x, y)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+job.show()
+""")
+    t.counts(st.spans, epoch=1, step=3, data_load=3, forward=3, backward=3, optimizer_step=3)

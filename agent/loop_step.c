@@ -1,0 +1,166 @@
+#include "loop_step.h"
+
+#include <stddef.h>
+
+#include "loop_pass.h"
+#include "names.h"
+#include "session.h"
+
+/* Two readings of the thread's CPU clock take some 4 us: only for steps that are long beside that. */
+#define CPU_WORTH_NS 2000000ull
+
+static _Atomic int64_t next_step;
+
+bool step_given(const struct loop *l, const void *loader) {
+  for (unsigned i = 0; i < l->given_count; i++)
+    if (l->given[i] == loader)
+      return true;
+  return false;
+}
+
+void step_give(struct loop *l, const void *loader) {
+  if (l->given_count < LOOP_MAX_LOADERS && !step_given(l, loader))
+    l->given[l->given_count++] = loader;
+}
+
+bool step_inside(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
+  return l->step && pass->span && scope_is_above(scope, l->step, pass->span);
+}
+
+bool step_around(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
+  return l->step && pass->span && scope_is_above(scope, pass->span, l->step);
+}
+
+static void step_is(struct loop *l, struct span *s) {
+  s->owner = l;
+  l->step = s;
+  l->step_id = s->id;
+  l->updated = l->backward = l->forward = l->forward_train = l->close_due = false;
+  l->adopt_since_ns = l->next_start_ns;
+  l->adopt_parent = l->next_parent;
+  l->next_start_ns = 0;
+}
+
+void step_open(struct scope *scope, struct loop *l, uint64_t now) {
+  struct span *s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, now);
+  if (!l->batch_waiting) /* else it begins with what was handed out to the one before */
+    l->loads = l->given_count = 0;
+  l->batch_waiting = false;
+  if (!s)
+    return;
+  if (session_env.cpu_time == ENV_CPU_AUTO && l->long_step_ns > CPU_WORTH_NS)
+    s->cpu_ns = scope_cpu_clock();
+  step_is(l, s);
+}
+
+static void step_gone(struct loop *l) {
+  l->step = NULL;
+  l->step_id = 0;
+  l->updated = l->close_due = false;
+}
+
+void step_dissolve(struct scope *scope, struct loop *l) {
+  scope_dissolve(scope, l->step);
+  step_gone(l);
+}
+
+void step_finish(struct scope *scope, struct loop *l) {
+  struct span *s = l->step;
+  if (s->has_children) {
+    struct span *below = scope_below(scope, s);
+    if (below)
+      below->has_children = true;
+    scope_move(scope, l->step_id, l->settled_ns, s->parent);
+  }
+  l->next_parent = s->parent;
+  l->last_end_ns = l->settled_ns;
+  l->long_step_ns = l->settled_ns - s->start_ns;
+  scope_close_below(scope, s, l->settled_ns);
+  step_gone(l);
+}
+
+void step_end(struct scope *scope, struct loop *l) {
+  if (l->updated)
+    step_finish(scope, l);
+  else
+    step_dissolve(scope, l);
+}
+
+bool step_blocked(struct scope *scope, const struct loop *l) {
+  const struct span *above = l->step ? scope_above(scope, l->step) : NULL;
+  return above && above->start_ns < l->settled_ns;
+}
+
+void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pass, const void *loader, uint64_t now) {
+  if (l->step && l->updated && step_given(l, loader)) {
+    if (step_blocked(scope, l)) {
+      l->close_due = true;
+      return;
+    }
+    step_finish(scope, l);
+  } else if (l->step && !l->updated && l->forward && !l->forward_train && !l->backward) {
+    if (pass)
+      pass->evaluating = true;
+    step_dissolve(scope, l);
+  } else if (l->step && !l->updated && l->loads && !l->backward && !(l->step->flags & SPAN_DOUBTFUL)) {
+    l->step->flags |= SPAN_DOUBTFUL;
+    scope_refresh(scope, l->step);
+  }
+  if (!l->step && !(pass && pass->evaluating))
+    step_open(scope, l, now);
+}
+
+void step_settle(struct scope *scope, struct loop *l) {
+  struct span *s = l->step;
+  s->index = next_step++;
+  s->flags &= (uint8_t)~SPAN_DOUBTFUL;
+  if (l->adopt_since_ns && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent) {
+    scope_move(scope, s->parent, l->adopt_since_ns, s->id);
+    s->start_ns = l->adopt_since_ns;
+  }
+  l->updated = true;
+  scope_refresh(scope, s);
+}
+
+/* The innermost pass that gave something since the step was opened, if there is one. */
+static const struct loop_pass *pass_inside(struct scope *scope, const struct loop *l) {
+  for (unsigned i = l->pass_count; i-- > 0;) {
+    const struct loop_pass *pass = &l->passes[i];
+    if (pass->items && !pass->over_ns && !pass->ended && step_around(scope, l, pass))
+      return pass;
+  }
+  return NULL;
+}
+
+/* Was the step opened for a batch that was only looked at? Otherwise its loop is the one around the passes inside it. */
+static bool step_of_one_looked_at(struct scope *scope, const struct loop *l) {
+  for (const struct span *s = scope_below(scope, l->step); s; s = scope_below(scope, s))
+    for (unsigned i = 0; i < l->pass_count; i++)
+      if (l->passes[i].span == s)
+        return pass_looked_at(l, &l->passes[i]);
+  return true;
+}
+
+void step_enter_pass(struct scope *scope, struct loop *l) {
+  const struct loop_pass *pass = l->step && !l->updated && l->pass_count ? pass_inside(scope, l) : NULL;
+  if (!pass || !step_of_one_looked_at(scope, l))
+    return;
+  l->next_start_ns = l->adopt_since_ns ? l->adopt_since_ns : l->step->start_ns; /* with the outer items, if they are its own */
+  l->next_parent = l->adopt_since_ns ? l->adopt_parent : l->step->parent;
+  bool forward = l->forward, train = l->forward_train;
+  step_dissolve(scope, l);
+  struct span *s = scope_insert(scope, SPAN_STEP, name_id(NAME_STEP), next_step, pass->first_ns, pass->first_parent);
+  if (!s) /* the scope in which that was is closed */
+    s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, session_clock());
+  if (!s)
+    return;
+  step_is(l, s);
+  l->forward = forward;
+  l->forward_train = train;
+  l->loads = pass->items;
+  step_give(l, pass->loader);
+}
+
+void step_forget(void) {
+  next_step = 0;
+}
