@@ -253,7 +253,17 @@ static void on_event_log(int severity, const char *text) {
     log_limited(LOG_LOOP, "libevent", 0, "%s", text);
 }
 
+/* From the moment the socket accepts, a signal to end is one to end in good order: what comes before the loop listens to it waits. */
+static void hold_signals(int how) {
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGINT);
+  (void)sigprocmask(how, &ends, NULL); /* fails for a wrong `how` only */
+}
+
 static int run(struct collector *c, int ready) {
+  hold_signals(SIG_BLOCK);
   int status = open_all(c);
   if (status != EXIT_OK || !c->store) {
     tell_parent(ready, status);
@@ -264,6 +274,7 @@ static int run(struct collector *c, int ready) {
     log_line("main", err, "cannot start");
     status = EXIT_CANNOT;
   }
+  hold_signals(SIG_UNBLOCK);
   tell_parent(ready, status);
   if (status == EXIT_OK) {
     listener_notify("READY=1");

@@ -406,6 +406,17 @@ def a_stale_socket_is_replaced(case):
 
 
 @test
+def ended_as_soon_as_it_accepts(case):
+    """The socket is there a moment before the loop is: SIGTERM in between ends it in good order all the same."""
+    for i in range(12):
+        path = case.folder / f"{i}.sock"
+        with subprocess.Popen([COLLECTORD, "--foreground", "--socket", path, "--db", case.folder / f"{i}.db"]) as p:
+            until(path.exists, what="its socket")
+            p.terminate()
+            case.equal(p.wait(WAIT_S), 0, "exit status")
+
+
+@test
 def ends_when_idle(case):
     path, db = case.folder / "p.sock", case.folder / "sub" / "p.db"
     with subprocess.Popen([COLLECTORD, "--foreground", "--socket", path, "--db", db, "--idle-exit", "1"]) as p:
