@@ -62,6 +62,12 @@ if build build all fault; then
   done
   suite fault-agent 900 env BUILD="$PWD/build" tests/fault/agent/run.sh
 fi
+# The torch suite once more for each other interpreter here that has torch of its own.
+for python in $PYTHONS; do
+  if [ "$("$python" -c 'import sys, torch; print(sys.prefix != sys.argv[1])' "$PWD/.venv" 2>/dev/null)" = True ]; then
+    suite "torch-$(basename "$python")" 1500 env BUILD="$PWD/build" TORCH_PYTHON="$python" tests/e2e/torch/run.sh
+  fi
+done
 # The same once more with ASan and UBSan: the units, and the programs that face strangers. The agent stays the plain one there,
 # because a preloaded sanitizer is no longer a guest.
 if build build-san SAN=1 all; then

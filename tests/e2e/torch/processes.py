@@ -157,7 +157,7 @@ for i in range(200):
     thread.join()
     if i == 20:
         early = fds()
-print("growth", max(0, fds() - early))
+print("grows", fds() - early > 5)  # a thread that was joined may still be about to give its ring back
 seen = subprocess.run(["/bin/ls", "/proc/self/fd"], close_fds=False, capture_output=True, text=True)
 print("a child sees", len(seen.stdout.split()), repr(seen.stderr))
 print([os.get_inheritable(int(n)) for n in os.listdir("/proc/self/fd") if int(n) > 2 and os.path.exists(f"/proc/self/fd/{n}")].count(True))
