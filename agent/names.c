@@ -4,7 +4,8 @@
 
 #include "segment.h"
 
-static const char *const texts[NAMES] = {"epoch", "eval", "step", "data_load", "forward", "backward", "optimizer_step"};
+static const char *const texts[NAMES] = {"epoch",   "eval",     "step",           "data_load",
+                                         "forward", "backward", "optimizer_step", "fetch"};
 static struct {
   unsigned generation;
   uint32_t id;

@@ -4,7 +4,17 @@
 
 #include <stdint.h>
 
-enum name { NAME_EPOCH, NAME_EVAL, NAME_STEP, NAME_DATA_LOAD, NAME_FORWARD, NAME_BACKWARD, NAME_OPTIMIZER_STEP, NAMES };
+enum name {
+  NAME_EPOCH,
+  NAME_EVAL,
+  NAME_STEP,
+  NAME_DATA_LOAD,
+  NAME_FORWARD,
+  NAME_BACKWARD,
+  NAME_OPTIMIZER_STEP,
+  NAME_FETCH,
+  NAMES
+};
 
 /* Made on first use in a session; afterwards a look into a table. Any thread. */
 uint32_t name_id(enum name name);

@@ -43,10 +43,17 @@ static struct span *open_span(struct observe_call *call, enum span_kind kind, en
   return span;
 }
 
-static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
+/* The call's span, if it is still open where it was. */
+static struct span *still_open(const struct observe_call *call) {
   struct scope *scope = call->state[0];
   struct span *span = call->state[1];
-  if (span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]))
+  return span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]) ? span : NULL;
+}
+
+static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
+  struct scope *scope = call->state[0];
+  struct span *span = still_open(call);
+  if (span)
     scope_pop(scope, span, end_ns, exception_id(scope, result));
 }
 
@@ -286,7 +293,7 @@ static void next_leave(struct observe_call *call, PyObject *result) {
   struct span *load = call->state[1];
   if (scope != scope_peek())
     return;
-  if (load && scope_holds(scope, load, (uint64_t)(uintptr_t)call->state[2]))
+  if (still_open(call))
     loop_load_end(scope, call->state[3], load, result != NULL);
   if (!result && py_exception_is_stop())
     loop_pass_end(call->state[3], true);
@@ -296,6 +303,24 @@ static bool worker_enter(struct observe_call *call) {
   (void)call;
   session_set_worker();
   return false;
+}
+
+/* The data set's side of a data_load, in the worker process that does it. */
+static bool fetch_enter(struct observe_call *call) {
+  struct scope *scope = session_is_worker() && session_env.workers ? scope_get() : NULL;
+  if (!scope)
+    return false;
+  call->state[0] = scope;
+  open_span(call, SPAN_FETCH, NAME_FETCH);
+  return true;
+}
+
+static void fetch_leave(struct observe_call *call, PyObject *result) {
+  struct span *span = still_open(call);
+  if (span && !result && py_exception_is_stop())
+    scope_dissolve(call->state[0], span); /* the data set is at its end: nothing was fetched */
+  else
+    close_span(call, session_clock(), result);
 }
 
 static const struct probe probes[] = {
@@ -326,6 +351,16 @@ static const struct probe probes[] = {
      .direct = true,
      .enter = next_enter,
      .leave = next_leave},
+    {.module = "torch.utils.data._utils.fetch",
+     .qualname = "_MapDatasetFetcher.fetch",
+     .direct = true,
+     .enter = fetch_enter,
+     .leave = fetch_leave},
+    {.module = "torch.utils.data._utils.fetch",
+     .qualname = "_IterableDatasetFetcher.fetch",
+     .direct = true,
+     .enter = fetch_enter,
+     .leave = fetch_leave},
     {.module = "torch.utils.data._utils.worker", .qualname = "_worker_loop", .direct = true, .enter = worker_enter},
 };
 

@@ -68,6 +68,25 @@ def spawned_workers(t):
 
 
 @test
+def workers_report_what_they_fetch(t):
+    """Only when asked to: a session each, a span for each batch, nothing for the end of an iterable data set."""
+    _, traced, st = both(t, WORKERS.replace("EPOCHS", "2") + """
+main('fork')
+class Count(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(torch.ones(4, 5))
+print(len(list(DataLoader(Count(), batch_size=2, num_workers=1, multiprocessing_context='fork'))))
+""", CIRRON_WORKERS="1")
+    mine, others = ([s for s in st.spans if (s["pid"] == traced.pid) == own] for own in (True, False))
+    t.counts(mine, epoch=2, eval=1, step=8, data_load=10, forward=8, backward=8, optimizer_step=8)
+    t.equal({s["name"] for s in others}, {"fetch"}, "spans of the workers")
+    t.equal(len(others), 10, "fetches")
+    t.check(not any(s["error"] for s in others), "a fetch failed")
+    t.equal(len({s["pid"] for s in others}), 5, "workers")
+    t.equal({x["ppid"] for x in st.sessions if x["pid"] != traced.pid}, {traced.pid}, "whose workers they are")
+
+
+@test
 def forked_child_inside_a_scope(t):
     _, traced, st = both(t, """
 model = nn.Linear(5, 1)
