@@ -169,26 +169,7 @@ static uint64_t new_id(struct scope *scope) {
 }
 
 /* The slot's fields are stored straight from the span's: a copy built in between would be read back before it has settled. */
-static void show(struct scope *scope, struct span *s) {
-  struct ring_open *entry = ring_claim_slot(scope->ring, &s->slot);
-  if (!entry)
-    return;
-  __atomic_store_n(&entry->parent, s->parent, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->start_ns, s->start_ns, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->index, s->index, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->name, s->name, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->module, s->module, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->kind, s->kind, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->depth, (uint16_t)scope->depth, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->tid, scope->tid, __ATOMIC_RELAXED);
-  ring_show_slot(entry, s->id);
-}
-
-void scope_refresh(struct scope *scope, const struct span *s) {
-  if (s->slot < 0)
-    return;
-  struct ring_open *entry = &scope->ring->open[s->slot];
+static inline void slot_fill(struct ring_open *entry, const struct span *s) {
   __atomic_store_n(&entry->parent, s->parent, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->start_ns, s->start_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->index, s->index, __ATOMIC_RELAXED);
@@ -196,6 +177,21 @@ void scope_refresh(struct scope *scope, const struct span *s) {
   __atomic_store_n(&entry->module, s->module, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->kind, s->kind, __ATOMIC_RELAXED);
   __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELEASE);
+}
+
+static void show(struct scope *scope, struct span *s) {
+  struct ring_open *entry = ring_claim_slot(scope->ring, &s->slot);
+  if (!entry)
+    return;
+  slot_fill(entry, s);
+  __atomic_store_n(&entry->depth, (uint16_t)scope->depth, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->tid, scope->tid, __ATOMIC_RELAXED);
+  ring_show_slot(entry, s->id);
+}
+
+void scope_refresh(struct scope *scope, const struct span *s) {
+  if (s->slot >= 0)
+    slot_fill(&scope->ring->open[s->slot], s);
 }
 
 struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
