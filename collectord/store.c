@@ -20,7 +20,9 @@
 int store_begin(struct store *store) {
   if (store->in_transaction) /* an error may have made SQLite give it up; then nothing is written until the caller rolls back */
     return sqlite3_get_autocommit(store->db) ? -EIO : 0;
-  int rc = store_run(store, SQL_BEGIN);
+  /* A rollback for which there was no memory is made up for. Or the BEGIN failed when it had begun. */
+  int rc = sqlite3_get_autocommit(store->db) ? 0 : store_run(store, SQL_ROLLBACK);
+  rc = rc ? rc : store_run(store, SQL_BEGIN);
   store->in_transaction = rc == 0;
   return rc;
 }
@@ -61,7 +63,7 @@ void store_rollback(struct store *store) {
   if (!store->in_transaction)
     return;
   if (!sqlite3_get_autocommit(store->db))
-    (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL); /* an error here has rolled back as well */
+    (void)store_run(store, SQL_ROLLBACK); /* an error here has rolled back as well, or store_begin does it */
   store->in_transaction = false;
   store->generation++;
 }

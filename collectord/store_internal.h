@@ -14,6 +14,7 @@
 enum store_sql {
   SQL_BEGIN,
   SQL_COMMIT,
+  SQL_ROLLBACK,
   SQL_NAME_FIND,
   SQL_NAME_ADD,
   SQL_SESSION_ADD,

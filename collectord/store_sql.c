@@ -12,6 +12,7 @@
 static const char *const text_of[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_NAME_FIND] = "SELECT name FROM names WHERE text = ?1",
     [SQL_NAME_ADD] = "INSERT INTO names(text) VALUES(?1)",
     [SQL_SESSION_ADD] =

@@ -1,6 +1,6 @@
 // links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c tools/vtab_args.c tools/vtab_spans.c
-/* Writing and reading a store while memory is short: each allocation fails in turn. Nothing may break, and what was committed must be
- * there afterwards. */
+/* Writing and reading a store while memory is short: each allocation fails in turn, alone or with all that follow. Nothing may break,
+ * what was committed must be there afterwards, and the store be fit for use when there is memory again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,13 +23,14 @@
 #include "tools/vtab_spans.h"
 
 static long fail_at; /* 0: never; else the allocation that fails, counted down to 1 */
-static bool failed;
+static bool failed, lasting; /* lasting: so do those that follow */
 
 #ifndef __SANITIZE_ADDRESS__ /* which has a malloc of its own */
 static bool refuse(void) {
   if (!fail_at || --fail_at)
     return false;
   failed = true;
+  fail_at = lasting;
   return true;
 }
 
@@ -141,13 +142,39 @@ static void test_each_allocation(void **state) {
   assert_int_equal(sum, stored * 5050);
 }
 
+/* The allocations of the rollback fail as well. */
+static void test_memory_returns(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  print_message("skipped: the sanitizer has a malloc of its own\n");
+  skip();
+#endif
+  struct store *store = NULL;
+  assert_int_equal(store_open(path, &store, NULL, 0), 0);
+  long n = 0;
+  do {
+    failed = false;
+    lasting = true;
+    fail_at = ++n;
+    int rc = write_some(store, (uint64_t)(1000000 + 2 * n));
+    if (rc)
+      store_rollback(store);
+    fail_at = 0;
+    lasting = false;
+    assert_true(rc == 0 || failed);
+    assert_int_equal(write_some(store, (uint64_t)(1000001 + 2 * n)), 0);
+  } while (failed);
+  assert_true(n > 20);
+  store_close(store);
+}
+
 int main(void) {
   bool quick = !access("/dev/shm", W_OK); /* hundreds of stores are made, and a disk would sync each */
   snprintf(folder, sizeof folder, "%s/cirron-test-XXXXXX", quick ? "/dev/shm" : "/tmp");
   if (!mkdtemp(folder))
     return 1;
   snprintf(path, sizeof path, "%s/t.db", folder);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation), cmocka_unit_test(test_memory_returns)};
   int rc = cmocka_run_group_tests(tests, NULL, NULL);
   char command[128];
   snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -20,11 +20,8 @@ ROUNDS = int(os.environ.get("ROUNDS", "1"))
 KINDS = {
     "malloc": (1, errno.ENOMEM, 400), "write": (2, errno.ENOSPC, 60), "write_io": (2, errno.EIO, 60), "sync": (3, errno.EIO, 2),
     "mmap": (4, errno.ENOMEM, 10), "accept": (5, errno.EMFILE, 2), "recvmsg": (6, errno.ENOBUFS, 6), "epoll": (7, errno.ENOMEM, 30),
-    "open": (8, errno.EMFILE, 4),
+    "open": (8, errno.EMFILE, 4), "read": (9, errno.EIO, 4),
 }
-# A store that cannot be read while a process says Hello makes its collector refuse that process: known, not mended yet. By hand only.
-if os.environ.get("FAULTS") == "all":
-    KINDS["read"] = (9, errno.EIO, 4)
 # In a store that fits the cache, for a process that said goodbye, and where the memory that is there suffices.
 NOT_CALLED = ("read", "open", "mmap")
 
@@ -83,7 +80,7 @@ def calls_fail(case, name):
         kills.sound(case)
     case.check(failed or name in NOT_CALLED, "no call failed: the test does not test")
     lines = case.collector.log.read_text().count("\n")
-    case.check(lines <= 8 + 4 * ROUNDS, f"{lines} lines in the log")
+    case.check(lines <= 8 + 12 * ROUNDS, f"{lines} lines in the log")  # a round's failure, and that it is over
     print(f"     {name}: {failed} calls failed, {lines} lines in the log", flush=True)
 
 
