@@ -157,6 +157,7 @@ class Case:
 
     def __init__(self, folder):
         self.folder, self.collector, self.wrong, self.runs = folder, None, [], 0
+        self.started = []
         self.last_traced = None
 
     def check(self, right, text):
@@ -193,8 +194,10 @@ class Case:
             cwd = self.folder / f"run{self.runs}"
             cwd.mkdir()
         popen.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.Popen([str(x) for x in command], cwd=cwd, env=self.env(agent, **(env or {})), stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, errors="replace", **popen)
+        process = subprocess.Popen([str(x) for x in command], cwd=cwd, env=self.env(agent, **(env or {})), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, errors="replace", **popen)
+        self.started.append(process)
+        return process
 
     def run(self, command, agent=True, env=None, **popen):
         begin = time.monotonic()
@@ -243,6 +246,13 @@ class Case:
         got = collections.Counter(s["name"] for s in spans)
         for name in {*AUTOMATIC, *expected}:
             self.equal(got[name], expected.get(name, 0), f"number of {name}")
+
+    def leave_nothing(self):
+        """A test that failed half-way has programs that wait for it."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def close(self):
         if self.collector is not None and self.collector.process is not None:
@@ -293,6 +303,7 @@ def run_one(entry, keep):
         with contextlib.suppress(Exception):
             case.close()
     finally:
+        case.leave_nothing()
         if keep and case.wrong:
             shutil.copytree(root, pathlib.Path(keep) / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("c.sock", "*.sock"))
         shutil.rmtree(root, ignore_errors=True)
