@@ -39,6 +39,11 @@ static void pass_open(struct scope *scope, struct loop *l, struct loop_pass *pas
 }
 
 static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
+  unsigned passes = 0;
+  for (unsigned i = 0; i < l->pass_count; i++)
+    passes += l->passes[i].span && l->passes[i].span->kind == SPAN_EPOCH;
+  if (scope_count(scope, SPAN_EPOCH) == passes) /* as always, but for those who make epochs by hand */
+    return false;
   for (struct span *s = scope_top(scope); s; s = scope_below(scope, s))
     if (s->kind == SPAN_EPOCH && s->owner != l)
       return true;
@@ -159,8 +164,7 @@ bool pass_looked_at(const struct loop *l, const struct loop_pass *pass) {
 static bool pass_idle(struct scope *scope, struct loop *l, const struct loop_pass *pass) {
   if (pass->cut_ns)
     return true;
-  const struct span *above = pass->span ? pass_idle_under(scope, l, pass) : NULL;
-  if (!above || pass->has_inner || pass->span->kind == SPAN_EPOCH)
+  if (!pass->span || pass->has_inner || pass->span->kind == SPAN_EPOCH || !pass_idle_under(scope, l, pass))
     return false;
   const struct loop_pass *beside = pass_beside(scope, l, pass);
   if (beside)
@@ -177,11 +181,8 @@ static bool pass_aside(struct scope *scope, struct loop *l, const struct loop_pa
 
 /* `pass` takes over the span of `inner`, which is the next above its own: what happened in there happened in this pass. */
 static void pass_take_over(struct scope *scope, struct loop_pass *pass, struct loop_pass *inner) {
-  if (pass->span->kind == SPAN_EPOCH) {
-    inner->span->kind = SPAN_EPOCH;
-    inner->span->name = name_id(NAME_EPOCH);
-    inner->span->index = pass->span->index;
-  }
+  if (pass->span->kind == SPAN_EPOCH)
+    scope_rename(scope, inner->span, SPAN_EPOCH, name_id(NAME_EPOCH), pass->span->index);
   scope_replace(scope, pass->span, inner->span);
   if (!inner->cut_ns)
     scope_move(scope, inner->span->parent, pass->cut_ns, inner->span->id); /* what lay between the two */
@@ -487,12 +488,8 @@ static void pass_is_epoch(struct scope *scope, struct loop *l, struct loop_pass 
   for (struct loop_pass *outer = pass; outer-- > l->passes;)
     if (outer->span && !outer->ended)
       pass_cut(scope, l, outer);
-  if (pass->span->kind == SPAN_EPOCH)
-    return;
-  pass->span->kind = SPAN_EPOCH;
-  pass->span->name = name_id(NAME_EPOCH);
-  pass->span->index = next_epoch++;
-  scope_refresh(scope, pass->span);
+  if (pass->span->kind != SPAN_EPOCH)
+    scope_rename(scope, pass->span, SPAN_EPOCH, name_id(NAME_EPOCH), next_epoch++);
 }
 
 void pass_updated(struct scope *scope, struct loop *l) {

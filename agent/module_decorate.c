@@ -70,7 +70,7 @@ PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject 
   bool wrapped = module_is(function, py.PyStaticMethod_Type) || module_is(function, py.PyClassMethod_Type);
   if (!wrapped && !py.PyCallable_Check(function))
     return py.PyErr_Format(module_error(py.PyExc_TypeError), "a scope decorates functions, not '%.200s' objects",
-                           py_class_name(function, NULL));
+                           py_class_name(function));
   if (!state->decorate) {
     PyObject *built = build();
     if (!built)

@@ -74,7 +74,7 @@ static int put_str(struct module_json *json, PyObject *value, size_t max) {
   if (!module_swallow())
     return -ECANCELED;
   char text[STR_BYTES];
-  int len = snprintf(text, sizeof text, "<%s>", py_class_name(value, NULL));
+  int len = snprintf(text, sizeof text, "<%s>", py_class_name(value));
   return put_text(json, text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
 }
 
@@ -187,7 +187,7 @@ static int put_summary(struct module_json *json, PyObject *value) {
   char text[STR_BYTES];
   Py_ssize_t n = 0;
   module_drop(container_copy(value, &n));
-  int len = snprintf(text, sizeof text, "<%.200s of %zd>", py_class_name(value, NULL), n);
+  int len = snprintf(text, sizeof text, "<%.200s of %zd>", py_class_name(value), n);
   return put_text(json, text, (size_t)len);
 }
 

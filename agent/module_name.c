@@ -89,7 +89,7 @@ uint32_t module_exception(PyObject *type, PyObject *value) {
   struct module_text text = {0};
   PyObject *attribute = NULL;
   if (value != py._Py_NoneStruct) {
-    name = py_class_name(value, NULL);
+    name = py_class_name(value);
     return segment_name(name, strlen(name));
   }
   attribute = py.PyObject_GetAttrString(type, "__name__"); /* __exit__ called by hand */

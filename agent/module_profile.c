@@ -31,7 +31,7 @@ static void stop(void) {
 
 static int wrong_type(const char *what, const char *wanted, PyObject *value) {
   py.PyErr_Format(module_error(py.PyExc_TypeError), "profile(): %s must be %s, not '%.200s'", what, wanted,
-                  py_class_name(value, NULL));
+                  py_class_name(value));
   return -1;
 }
 

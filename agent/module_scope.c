@@ -407,7 +407,7 @@ static int settle_name(struct request *r) {
   if (!r->made) {
     if (!module_swallow())
       return -1;
-    r->made = py.PyUnicode_FromFormat("<%s>", py_class_name(r->name, NULL));
+    r->made = py.PyUnicode_FromFormat("<%s>", py_class_name(r->name));
   }
   r->name = r->made;
   return r->made ? 0 : -1;

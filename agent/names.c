@@ -20,10 +20,20 @@ uint32_t name_id(enum name name) {
   return fixed[name].id;
 }
 
+static unsigned place(uintptr_t key) {
+  return (key >> 4 ^ key >> 10) % NAME_CLASSES;
+}
+
+uint32_t name_known(const struct name_cache *cache, uintptr_t key) {
+  const struct name_cached *c = &cache->at[place(key)];
+  return c->key == key && c->generation == segment_generation() ? c->id : 0;
+}
+
 uint32_t name_of_class(struct name_cache *cache, const char *text, uintptr_t key) {
-  struct name_cached *c = &cache->at[(key >> 4 ^ key >> 10) % NAME_CLASSES];
-  unsigned now = segment_generation();
-  if (c->key != key || c->generation != now)
-    *c = (struct name_cached){.key = key, .generation = now, .id = segment_name(text, strlen(text))};
-  return c->id;
+  uint32_t id = name_known(cache, key);
+  if (id)
+    return id;
+  id = segment_name(text, strlen(text));
+  cache->at[place(key)] = (struct name_cached){.key = key, .generation = segment_generation(), .id = id};
+  return id;
 }

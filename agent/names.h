@@ -31,7 +31,8 @@ struct name_cache {
   } at[NAME_CLASSES];
 };
 
-/* A class name for `module` or `exception` of a record; `key` as from py_class_name. */
+/* A class name for `module` or `exception` of a record; `key` as from py_class_key. */
+uint32_t name_known(const struct name_cache *cache, uintptr_t key); /* 0: not remembered */
 uint32_t name_of_class(struct name_cache *cache, const char *text, uintptr_t key);
 
 #endif

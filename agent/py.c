@@ -90,12 +90,26 @@ PyObject *py_module(const char *name) {
   return module;
 }
 
-const char *py_class_name(PyObject *object, uintptr_t *key) {
+const char *py_class_name(PyObject *object) {
+  return type_name(py_type(object));
+}
+
+/* An odd factor keeps all of the type's bits; a renamed class has another tp_name. */
+uintptr_t py_class_key(PyObject *object) {
   PyTypeObject *type = py_type(object);
   const char *name = *(const char *const *)((const char *)type + type_name_offset());
-  if (key) /* an odd factor keeps all of the type's bits; a renamed class has another tp_name */
-    *key = (uintptr_t)type * 0x9e3779b97f4a7c15u + (uintptr_t)name;
-  return type_name(type);
+  return (uintptr_t)type * 0x9e3779b97f4a7c15u + (uintptr_t)name;
+}
+
+/* True or False in the object's own dictionary: 1 or 0, else -1. */
+static int own_flag(PyObject *object, PyObject *name) {
+  PyObject *dict = py.PyObject_GenericGetDict(object, NULL);
+  PyObject *value = dict ? py.PyDict_GetItemWithError(dict, name) : NULL;
+  if (dict)
+    py.Py_DecRef(dict);
+  else
+    py.PyErr_Clear();
+  return value == py._Py_TrueStruct ? 1 : value == py._Py_FalseStruct ? 0 : -1;
 }
 
 int py_attr_true(PyObject *object, PyObject *name) {
@@ -103,8 +117,10 @@ int py_attr_true(PyObject *object, PyObject *name) {
   bool had_error = py.PyErr_Occurred() != NULL;
   if (had_error)
     py.PyErr_Fetch(&type, &value, &trace);
-  PyObject *attribute = py.PyObject_GetAttr(object, name);
-  int truth = attribute ? py.PyObject_IsTrue(attribute) : -1;
+  int truth = own_flag(object, name);
+  PyObject *attribute = truth < 0 ? py.PyObject_GetAttr(object, name) : NULL;
+  if (truth < 0)
+    truth = attribute ? py.PyObject_IsTrue(attribute) : -1;
   if (attribute)
     py.Py_DecRef(attribute);
   if (truth < 0)

@@ -130,6 +130,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyList_GetItem, (PyObject *, Py_ssize_t))                                                                      \
   X(PyObject *, PyList_GetSlice, (PyObject *, Py_ssize_t, Py_ssize_t))                                                         \
   X(PyObject *, PySequence_Tuple, (PyObject *))                                                                                \
+  X(PyObject *, PyObject_GenericGetDict, (PyObject *, void *))                                                                 \
+  X(PyObject *, PyDict_GetItemWithError, (PyObject *, PyObject *))                                                             \
   X(Py_ssize_t, PyDict_Size, (PyObject *))                                                                                     \
   X(PyObject *, PyDict_Copy, (PyObject *))                                                                                     \
   X(PyObject *, PyDict_Items, (PyObject *))                                                                                    \
@@ -215,11 +217,13 @@ PyObject *py_module(const char *name);
 /* Is this thread in the main interpreter? We act in no other. */
 bool py_in_main(void);
 
-/* Class name of `object` (no module, as type(object).__name__); good as long as the class lives. Never NULL, sets no error.
- * *key is a pair of pointers in one number that changes when the class or its name does: a key for caches. */
-const char *py_class_name(PyObject *object, uintptr_t *key);
+/* Class name of `object` (no module, as type(object).__name__); good as long as the class lives. Never NULL, sets no error. */
+const char *py_class_name(PyObject *object);
+/* A pair of pointers in one number that changes when the class or its name does: a key for caches. */
+uintptr_t py_class_key(PyObject *object);
 
-/* Truth of an attribute: 1, 0, or -1 when it is missing or fails. Leaves no error behind, keeps one that was set before. */
+/* Truth of an attribute, which an object's own True or False is without asking its class (no data descriptor stands before it in what
+ * we ask for): 1, 0, or -1 when it is missing or fails. Leaves no error behind, keeps one that was set before. */
 int py_attr_true(PyObject *object, PyObject *name);
 
 /* Class name of the exception that is set now, or NULL. Leaves it set. */

@@ -30,6 +30,7 @@ struct scope {
   uint32_t tid;
   uint64_t next_id, end_id;     /* ids taken for this thread and not used yet */
   uint64_t free;                /* bit i: pool[i] is not in use */
+  uint8_t open[SPAN_KINDS];     /* how many of a kind are */
   struct span *stack[MAX_OPEN]; /* outermost first */
   struct span pool[MAX_OPEN];   /* spans do not move, so that their owners can point at them */
   struct loop loop;
@@ -142,10 +143,25 @@ bool scope_is_above(struct scope *scope, const struct span *inner, const struct 
 }
 
 struct span *scope_find(struct scope *scope, enum span_kind kind) {
+  if (!scope->open[kind])
+    return NULL;
   for (unsigned i = scope->depth; i-- > 0;)
     if (scope->stack[i]->kind == kind)
       return scope->stack[i];
   return NULL;
+}
+
+unsigned scope_count(const struct scope *scope, enum span_kind kind) {
+  return scope->open[kind];
+}
+
+void scope_rename(struct scope *scope, struct span *span, enum span_kind kind, uint32_t name, int64_t index) {
+  scope->open[span->kind]--;
+  scope->open[kind]++;
+  span->kind = (uint8_t)kind;
+  span->name = name;
+  span->index = index;
+  scope_refresh(scope, span);
 }
 
 bool scope_holds(struct scope *scope, const struct span *span, uint64_t id) {
@@ -222,6 +238,7 @@ struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name,
   s->owner = NULL;
   show(scope, s);
   scope->stack[scope->depth++] = s;
+  scope->open[kind]++;
   return s;
 }
 
@@ -261,6 +278,7 @@ static void drop(struct scope *scope, int i) {
   struct span *s = scope->stack[i];
   ring_close_slot(scope->ring, s->slot);
   scope->free |= 1ull << s->place;
+  scope->open[s->kind]--;
   scope->depth--;
   for (unsigned k = (unsigned)i; k < scope->depth; k++)
     scope->stack[k] = scope->stack[k + 1];

@@ -73,12 +73,15 @@ struct span *scope_above(struct scope *scope, const struct span *span);
 bool scope_is_above(struct scope *scope, const struct span *inner, const struct span *outer);
 /* Innermost open span of this kind, or NULL. */
 struct span *scope_find(struct scope *scope, enum span_kind kind);
+unsigned scope_count(const struct scope *scope, enum span_kind kind); /* open spans of this kind */
 /* Is the span of this id still open, at this place? */
 bool scope_holds(struct scope *scope, const struct span *span, uint64_t id);
 unsigned scope_depth(const struct scope *scope);
 
 /* After changes of an open span: shows them in the open table. */
 void scope_refresh(struct scope *scope, const struct span *span);
+/* It is shown to be something else than it began as. */
+void scope_rename(struct scope *scope, struct span *span, enum span_kind kind, uint32_t name, int64_t index);
 
 struct scope_value {
   enum mark_type type;

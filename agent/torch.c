@@ -15,6 +15,7 @@
 #include "scope.h"
 #include "session.h"
 
+#define FETCH_MODULE "torch.utils.data._utils.fetch"
 #define WATCHED 64u /* iterators under way in the process; of more, the end of the pass is seen only by exhaustion */
 
 /* What is open on this thread: calls inside are not counted again. */
@@ -25,9 +26,9 @@ static bool off(void) {
 }
 
 static uint32_t class_name_id(struct scope *scope, PyObject *object) {
-  uintptr_t key;
-  const char *text = py_class_name(object, &key);
-  return name_of_class(scope_names(scope), text, key);
+  uintptr_t key = py_class_key(object);
+  uint32_t id = name_known(scope_names(scope), key);
+  return id ? id : name_of_class(scope_names(scope), py_class_name(object), key);
 }
 
 static uint32_t exception_id(struct scope *scope, PyObject *result) {
@@ -121,7 +122,7 @@ static bool step_enter(struct observe_call *call) {
   if (!scope)
     return false;
   const PyObject *self = call->args[0];
-  for (struct span *s = scope_top(scope); s; s = scope_below(scope, s))
+  for (struct span *s = scope_find(scope, SPAN_OPTIMIZER); s; s = scope_below(scope, s))
     if (s->kind == SPAN_OPTIMIZER && s->owner == self)
       return false; /* a subclass calling the step of its base */
   call->state[0] = scope;
@@ -299,15 +300,9 @@ static void next_leave(struct observe_call *call, PyObject *result) {
     loop_pass_end(call->state[3], true);
 }
 
-static bool worker_enter(struct observe_call *call) {
-  (void)call;
-  session_set_worker();
-  return false;
-}
-
 /* The data set's side of a data_load, in the worker process that does it. */
 static bool fetch_enter(struct observe_call *call) {
-  struct scope *scope = session_is_worker() && session_env.workers ? scope_get() : NULL;
+  struct scope *scope = scope_get();
   if (!scope)
     return false;
   call->state[0] = scope;
@@ -321,6 +316,30 @@ static void fetch_leave(struct observe_call *call, PyObject *result) {
     scope_dissolve(call->state[0], span); /* the data set is at its end: nothing was fetched */
   else
     close_span(call, session_clock(), result);
+}
+
+static const struct probe fetch_probes[] = {
+    {.module = FETCH_MODULE,
+     .qualname = "_MapDatasetFetcher.fetch",
+     .direct = true,
+     .enter = fetch_enter,
+     .leave = fetch_leave},
+    {.module = FETCH_MODULE,
+     .qualname = "_IterableDatasetFetcher.fetch",
+     .direct = true,
+     .enter = fetch_enter,
+     .leave = fetch_leave},
+};
+
+/* Fetching is observed in workers only: elsewhere it lies in its data_load, and would pay for nothing. */
+static bool worker_enter(struct observe_call *call) {
+  (void)call;
+  if (!session_is_worker() && session_env.workers) {
+    observe_add(fetch_probes, sizeof fetch_probes / sizeof fetch_probes[0]);
+    observe_module_ready(FETCH_MODULE);
+  }
+  session_set_worker();
+  return false;
 }
 
 static const struct probe probes[] = {
@@ -351,16 +370,6 @@ static const struct probe probes[] = {
      .direct = true,
      .enter = next_enter,
      .leave = next_leave},
-    {.module = "torch.utils.data._utils.fetch",
-     .qualname = "_MapDatasetFetcher.fetch",
-     .direct = true,
-     .enter = fetch_enter,
-     .leave = fetch_leave},
-    {.module = "torch.utils.data._utils.fetch",
-     .qualname = "_IterableDatasetFetcher.fetch",
-     .direct = true,
-     .enter = fetch_enter,
-     .leave = fetch_leave},
     {.module = "torch.utils.data._utils.worker", .qualname = "_worker_loop", .direct = true, .enter = worker_enter},
 };
 
