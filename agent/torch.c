@@ -343,7 +343,11 @@ static bool worker_enter(struct observe_call *call) {
 }
 
 static const struct probe probes[] = {
-    {.module = "torch.nn.modules.module", .qualname = "Module.__call__", .enter = forward_enter, .leave = forward_leave},
+    {.module = "torch.nn.modules.module",
+     .qualname = "Module.__call__",
+     .direct = true, /* by super().__call__ */
+     .enter = forward_enter,
+     .leave = forward_leave},
     {.module = "torch._tensor",
      .qualname = "Tensor.backward",
      .direct = true,

@@ -1,7 +1,7 @@
 """What spans a training loop gives: counts, order, nesting, modes, errors."""
 import collections
 
-from harness import Skip, test
+from harness import Skip, test, test_each
 from scripts import TORCH
 
 WHOLE_STEP = ["data_load", "forward", "backward", "optimizer_step"]
@@ -448,6 +448,30 @@ for x, y in rows(4):
 print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()), sum(p.sum().item() for p in plain.parameters()))
 """)
     t.counts(st.spans, epoch=1, step=4, data_load=4, forward=4, backward=4, optimizer_step=4)
+
+
+@test_each(("super().__call__(x)", "nn.Module.__call__(self, x)"))
+def module_with_a_call_of_its_own(t, call):
+    """The call of the base is made from Python, so an interpreter that inlines such calls must not miss it."""
+    st = trace(t, f"""
+class Own(nn.Sequential):
+    def __call__(self, x):
+        return {call}
+
+job = Learner(Own(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 1)))
+for i in range(60):
+    job.learn(torch.ones(2, 5), torch.ones(2, 1))
+if hasattr(torch, "compile") and torch.__version__ >= "2.1":
+    from torch._dynamo.utils import counters
+    plain, job.model = job.model, torch.compile(job.model, backend="eager")
+    for i in range(4):
+        job.learn(torch.ones(2, 5), torch.ones(2, 1))
+    print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
+job.show()
+""")
+    updates = len(st.of("optimizer_step"))
+    t.check(updates in (60, 64), f"{updates} updates")
+    t.counts(st.spans, forward=updates, backward=updates, optimizer_step=updates)
 
 
 @test
