@@ -55,8 +55,8 @@ def calls_fail(case, name):
     for i in range(6 * ROUNDS):
         skip, count = chance.randrange(reach), chance.choice((1, 1, 3, 1000))
         case.collector.order(kind, skip, count, err)
-        # A refused connection or ring is tried again: the job goes on until that has happened.
-        job = kills.Job(case, threads=2, pause_us=0 if name in ("sync", "read") else 1000)
+        # A refused connection or ring is tried again: the job goes on until that has happened. Much is to be written in some.
+        job = kills.Job(case, threads=2, pause_us=150 if name in ("sync", "read") else 1000)
         pid = job.process.pid
         time.sleep(0.8)
         failed += case.collector.failed()
