@@ -5,6 +5,7 @@ each run, pairwise. The row "without, again" is no difference at all, so it show
 """
 import os
 import pathlib
+import re
 import socket
 import statistics
 import subprocess
@@ -74,6 +75,21 @@ def compare(label, command, rounds, unit=1.0):
     print(row, flush=True)
 
 
+def count_instructions(python):
+    """Of a step, by callgrind: says nothing of caches, but is the same on every machine and under every load."""
+    epochs, steps = 7, 20
+    command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null", python, HERE / "train.py",
+               "counted", str(epochs), str(steps)]
+    counts = []
+    with Collector() as collector:
+        for agent in (False, True, False):
+            done = subprocess.run(command, env=environment(agent, collector.socket) | {"PYTHONHASHSEED": "0"}, cwd=collector.folder.name,
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+            counts.append(int(re.search(r"Collected : (\d+)", done.stderr)[1]))
+    print(f"  mlp, a step            {counts[0] / epochs / steps:9,.0f}      with the agent: {counts[1] / counts[0]:.4f}"
+          f"   without, again: {counts[2] / counts[0]:.4f}")
+
+
 def main():
     what, arguments = sys.argv[1], sys.argv[2:]
     if what == "calls":
@@ -84,6 +100,8 @@ def main():
         python = arguments[0]
         compare("mlp, a step", [python, HERE / "train.py", "mlp", "24", "300"], 6, 300)
         compare("cnn, a step", [python, HERE / "train.py", "cnn", "8", "12"], 6, 12)
+    elif what == "instructions":
+        count_instructions(arguments[0])
     else:  # with a collector: run something that prints for itself
         with Collector() as collector:
             subprocess.run([what, *arguments], env=environment(False, None) | {"CIRRON_SOCKET": str(collector.socket)}, check=True)

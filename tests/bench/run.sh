@@ -18,3 +18,9 @@ echo "Call-bound Python that is not observed (goal: 1.01)"
 "$python" tests/bench/compare.py calls "${pythons[@]}"
 echo "Training (goals: mlp 1.02, cnn 1.005)"
 "$python" tests/bench/compare.py train "$python"
+if command -v valgrind callgrind_control >/dev/null; then
+  echo "Instructions of that training"
+  "$python" tests/bench/compare.py instructions "$python"
+else
+  echo "Instructions of that training: not counted, there is no valgrind"
+fi
