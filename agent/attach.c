@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "attach_hook.h"
+#include "cost.h"
 #include "glibc.h"
 #include "init.h"
 #include "module.h"
@@ -63,6 +64,12 @@ static void body_begins(PyObject *args) {
     py.PyErr_Clear();
 }
 
+static void body_timed(PyObject *args) {
+  struct cost_timing cost = cost_rare();
+  body_begins(args);
+  cost_end(&cost);
+}
+
 static void interpreter_ends(void) {
   if (py.Py_IsInitialized())
     return; /* a script that raises this event itself */
@@ -76,7 +83,7 @@ static void interpreter_ends(void) {
 static int audit(const char *event, PyObject *args, void *data) {
   (void)data;
   if (event[0] == 'e' && strcmp(event, "exec") == 0)
-    body_begins(args);
+    body_timed(args);
   else if (event[0] == 'c' && strcmp(event, "cpython._PySys_ClearAuditHooks") == 0)
     interpreter_ends();
   return 0;

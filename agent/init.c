@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "attach.h"
+#include "cost.h"
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
@@ -45,7 +46,10 @@ bool agent_start(void) {
 }
 
 __attribute__((constructor)) static void agent_load(void) {
+  cost_start();
+  struct cost_timing cost = cost_rare();
   (void)attach_early(); /* false: no interpreter here, or not yet */
+  cost_end(&cost);
 }
 
 __attribute__((destructor)) static void agent_unload(void) {

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "../proto/link_abi.h"
+#include "cost.h"
 #include "env.h"
 #include "fd.h"
 #include "hello.h"
@@ -362,6 +363,7 @@ static uint64_t link_work(uint64_t now_ns) {
 void link_tick(uint64_t now_ns) {
   if (!take())
     return;
+  struct cost_timing cost = cost_rare();
   int saved = errno;
   uint64_t due = now_ns + PERIOD_NS;
   atomic_store(&link_due_ns, due);
@@ -369,6 +371,7 @@ void link_tick(uint64_t now_ns) {
   atomic_compare_exchange_strong(&link_due_ns, &due, next); /* another thread may have a new ring: then it is due again */
   give();
   errno = saved;
+  cost_end(&cost);
 }
 
 /* The end. */

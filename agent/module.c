@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attach.h"
+#include "cost.h"
 #include "glibc.h"
 #include "module_state.h"
 
@@ -148,7 +149,7 @@ static PyObject *mark_named(PyObject *module, struct mark *m, PyObject *const *a
   return mark_put(py.PyModule_GetState(module), m, len ? buffer : NULL, len) < 0 ? NULL : module_none();
 }
 
-static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *mark_untimed(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   struct mark m = {.name = nargs > 0 ? args[0] : NULL, .value = nargs > 1 ? args[1] : NULL};
   if (nargs > 2)
     return mark_wrong(&m, nargs);
@@ -157,6 +158,13 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   if (!m.value)
     return mark_wrong(&m, nargs);
   return mark_put(py.PyModule_GetState(module), &m, NULL, 0) < 0 ? NULL : module_none();
+}
+
+static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  struct cost_timing cost = cost_call();
+  PyObject *result = mark_untimed(module, args, nargs, kwnames);
+  cost_end(&cost);
+  return result;
 }
 
 /* --- watch(model) --- */

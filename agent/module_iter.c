@@ -4,6 +4,7 @@
  * data_load spans of a loader find their place. It ends also at exhaustion, by close(), and when the iterator is dropped, which is
  * what leaving a loop by `break` does. Items are passed on as they are, and so is whatever the inner iterator raises.
  */
+#include "cost.h"
 #include "loop.h"
 #include "module_state.h"
 #include "segment.h"
@@ -53,14 +54,18 @@ static void span_open(struct iter *it) {
 
 static PyObject *iter_next(PyObject *self) {
   struct iter *it = iter_of(self);
+  struct cost_timing cost = cost_call();
   span_close(it);
+  cost_end(&cost);
   PyObject *inner = it->inner;
   if (!inner)
     return NULL;
   py.Py_IncRef(inner); /* fetching may close us */
   PyObject *item = py.PyIter_Next(inner);
+  cost_again(&cost);
   if (item && it->inner)
     span_open(it);
+  cost_end(&cost);
   py.Py_DecRef(inner);
   return item;
 }

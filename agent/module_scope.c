@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost.h"
 #include "loop.h"
 #include "module_state.h"
 #include "session.h"
@@ -250,8 +251,7 @@ static PyObject *use_finish(PyObject *self) {
   return found;
 }
 
-static PyObject *scope_enter(PyObject *self, PyObject *unused) {
-  (void)unused;
+static PyObject *enter(PyObject *self) {
   PyObject *use = use_begin(self);
   if (!use || use_open(use) == 0)
     return use;
@@ -262,6 +262,14 @@ static PyObject *scope_enter(PyObject *self, PyObject *unused) {
   return NULL;
 }
 
+static PyObject *scope_enter(PyObject *self, PyObject *unused) {
+  (void)unused;
+  struct cost_timing cost = cost_call();
+  PyObject *use = enter(self);
+  cost_end(&cost);
+  return use;
+}
+
 /* A generator that is dropped inside a scope is left in good order. */
 static uint32_t exception_of(PyObject *const *args, Py_ssize_t nargs) {
   if (nargs < 1 || args[0] == py._Py_NoneStruct || args[0] == module_error(py.PyExc_GeneratorExit))
@@ -269,7 +277,7 @@ static uint32_t exception_of(PyObject *const *args, Py_ssize_t nargs) {
   return scope_peek() ? module_exception(args[0], nargs > 1 ? args[1] : py._Py_NoneStruct) : 0;
 }
 
-static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *leave(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   uint64_t end_ns = session_clock();
   module_left_check(); /* before anything looks at the spans above */
   PyObject *use = use_finish(self);
@@ -279,6 +287,13 @@ static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t na
   if (use != self)
     py.Py_DecRef(use);
   return r == 0 ? module_none() : NULL;
+}
+
+static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  struct cost_timing cost = cost_call();
+  PyObject *result = leave(self, args, nargs);
+  cost_end(&cost);
+  return result;
 }
 
 static PyObject *scope_call(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -435,7 +450,7 @@ static int settle_index(struct request *r, int64_t *out) {
   return r2;
 }
 
-PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *make(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   struct request r = {.name = nargs > 0 ? args[0] : NULL, .index = nargs > 1 ? args[1] : NULL};
   struct module_state *state = py.PyModule_GetState(module);
   Py_ssize_t named = kwnames ? py.PyTuple_Size(kwnames) : 0;
@@ -450,5 +465,12 @@ PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs
     self = use_new((PyTypeObject *)state->scope_type, state, r.name, index, r.attrs);
   module_drop(r.attrs);
   module_drop(r.made);
+  return self;
+}
+
+PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  struct cost_timing cost = cost_call();
+  PyObject *self = make(module, args, nargs, kwnames);
+  cost_end(&cost);
   return self;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cost.h"
 #include "env.h"
 #include "observe_swap.h"
 #include "observe_table.h"
@@ -43,15 +44,20 @@ static void leave_failed(const struct probe *probe, struct observe_call *call) {
 }
 
 static PyObject *observed_call(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+  struct cost_timing cost = cost_call();
   const struct probe *probe = observe_find(function);
   struct observe_call call = {.args = args, .nargs = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, .kwnames = kwnames};
-  if (!probe || !probe->enter(&call))
-    return observe_original(function, args, nargsf, kwnames);
+  bool entered = probe && probe->enter(&call);
+  cost_end(&cost);
   PyObject *result = observe_original(function, args, nargsf, kwnames);
+  if (!entered)
+    return result;
+  cost_again(&cost);
   if (result)
     probe->leave(&call, result);
   else
     leave_failed(probe, &call);
+  cost_end(&cost);
   return result;
 }
 
@@ -141,6 +147,7 @@ static void probe_set(PyObject *module, const struct probe *probe) {
 }
 
 void observe_module_ready(const char *module_name) {
+  struct cost_timing cost = cost_rare();
   PyObject *module = py_module(module_name);
   if (!module)
     return;
@@ -149,6 +156,7 @@ void observe_module_ready(const char *module_name) {
       if (strcmp(tables[t].probes[i].module, module_name) == 0)
         probe_set(module, &tables[t].probes[i]);
   py.Py_DecRef(module);
+  cost_end(&cost);
 }
 
 void observe_modules_present(void) {

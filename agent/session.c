@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cost.h"
 #include "fd.h"
 #include "glibc.h"
 #include "link.h"
@@ -100,6 +101,7 @@ static bool make(void) {
   fresh.root_name = segment_name("cirron.session", strlen("cirron.session"));
   session = fresh;
   publish_ranks();
+  cost_to(&segment_get()->overhead_ns);
   atomic_store(&next_id, SPAN_ROOT + 1);
   atomic_store(&link_due_ns, 0);
   return true;
@@ -115,7 +117,9 @@ bool session_ensure(void) {
   lock_take();
   now = atomic_load(&state);
   if (now == NONE) {
+    struct cost_timing cost = cost_rare();
     now = make() ? OPEN : FAILED;
+    cost_end(&cost);
     atomic_store_explicit(&state, now, memory_order_release);
   }
   lock_drop();
@@ -160,6 +164,7 @@ static struct ring *ring_make(bool spare, unsigned cells) {
 }
 
 static struct ring *ring_take(bool spare, unsigned cells) {
+  struct cost_timing cost = cost_rare();
   int saved = errno;
   lock_take();
   struct ring *r = ring_free(spare);
@@ -172,6 +177,7 @@ static struct ring *ring_take(bool spare, unsigned cells) {
     r->in_use = true;
   lock_drop();
   errno = saved;
+  cost_end(&cost);
   return r;
 }
 
@@ -239,9 +245,13 @@ void session_close(void) {
   if (!atomic_compare_exchange_strong(&state, &open, CLOSING))
     return;
   int saved = errno;
+  struct cost_timing cost = cost_rare();
   scope_end_thread();
   close_root();
+  cost_end(&cost); /* before the collector looks for the last time */
+  cost_again(&cost);
   link_goodbye(GOODBYE_PATIENCE_NS);
+  cost_end(&cost);
   atomic_store(&state, CLOSED);
   errno = saved;
 }
@@ -256,6 +266,7 @@ void session_forget(void) {
   atomic_store(&first_ring, NULL);
   rings_made = spare_cells = 0;
   link_forget();
+  cost_forget(); /* its counter is in the segment */
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */
   loop_forget();

@@ -35,7 +35,9 @@ static const struct out_column columns[] = {
     {"emitted_marks", NULL, 0, OUT_NO_TABLE},
     {"dropped", NULL, 0, OUT_NO_TABLE},
     {"dropped_total", "DROPPED", OUT_AS_COUNT, 0},
+    {"own_cost", "OWN COST", OUT_AS_COUNT, OUT_NO_DATA},
     {"overhead_ns", NULL, 0, OUT_NO_TABLE},
+    {"overhead_ratio", NULL, 0, OUT_NO_TABLE},
     {"attrs", NULL, 0, OUT_NO_TABLE},
     {"command", NULL, 0, OUT_NO_DATA | OUT_CUT},
 };
@@ -61,6 +63,8 @@ static int row(struct out *out, const struct pick_session *s) {
   struct buf argv = {0}, dropped = {0}, attrs = {0}, command = {0}, end = {0};
   struct out_cell cells[COLUMNS], *c = cells;
   int64_t until = s->end_ns ? s->end_ns : s->last_ns;
+  char cost[UNITS_MAX];
+  bool measured = s->overhead_ns > 0 && until > s->start_ns;
   jsontext_add(&argv, s->argv, s->argv ? strlen(s->argv) : 0, JSON_ARRAY, "[]");
   jsontext_add(&dropped, s->dropped, s->dropped ? strlen(s->dropped) : 0, JSON_OBJECT, "{}");
   jsontext_add(&attrs, s->attrs, s->attrs ? strlen(s->attrs) : 0, JSON_OBJECT, "{}");
@@ -93,7 +97,9 @@ static int row(struct out *out, const struct pick_session *s) {
   *c++ = out_int(s->emitted_marks);
   *c++ = out_raw_json(dropped.data, dropped.len);
   *c++ = out_int(s->dropped_total);
+  *c++ = measured ? out_text(units_share(s->overhead_ns, until - s->start_ns, cost)) : out_null();
   *c++ = out_int(s->overhead_ns);
+  *c++ = measured ? out_real((double)s->overhead_ns / (double)(until - s->start_ns)) : out_null();
   *c++ = out_raw_json(attrs.data, attrs.len);
   *c++ = text_cell(&command);
   int error = out_row(out, cells);

@@ -47,7 +47,8 @@ static void set(json_t *object, const char *key, json_t *value) {
   json_object_set_new(object, key, value);
 }
 
-static json_t *session_object(const struct pick_session *s) {
+static json_t *session_object(const struct report *r) {
+  const struct pick_session *s = r->session;
   json_t *o = json_object();
   set(o, "id", json_string(s->id));
   set(o, "pid", json_integer(s->pid));
@@ -66,6 +67,8 @@ static json_t *session_object(const struct pick_session *s) {
   set(o, "spans", json_integer(s->spans));
   set(o, "marks", json_integer(s->marks));
   set(o, "overhead_ns", json_integer(s->overhead_ns));
+  bool measured = s->overhead_ns > 0 && r->duration_ns > 0;
+  set(o, "overhead_ratio", measured ? json_real((double)s->overhead_ns / (double)r->duration_ns) : json_null());
   return o;
 }
 
@@ -253,7 +256,7 @@ json_t *report_json(const struct report *r) {
   struct buf ending = {0};
   json_t *o = json_object(), *others = json_array();
   report_say_ending(r, true, &ending);
-  set(o, "session", session_object(r->session));
+  set(o, "session", session_object(r));
   set(o, "ended", text_of(buf_text(&ending)));
   set(o, "open", open_array(r));
   set(o, "data", data_object(r));

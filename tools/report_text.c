@@ -139,15 +139,15 @@ static void print_errors(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
-/* What the agent measured of its own cost in the process. */
-static void print_overhead(const struct cli *cli, const struct report *r) {
+/* What the agent measured of itself in the process. */
+static void print_own_cost(const struct cli *cli, const struct report *r) {
   struct buf line = {0};
   char text[UNITS_MAX];
   if (r->session->overhead_ns <= 0)
     return;
-  buf_printf(&line, "%s of the process's time went into tracing", units_duration(r->session->overhead_ns, text));
-  buf_printf(&line, " (%s)", units_share(r->session->overhead_ns, r->duration_ns, text));
-  fact(cli, "Overhead", line.data, 0);
+  buf_printf(&line, "%s of the time", units_share(r->session->overhead_ns, r->duration_ns, text));
+  buf_printf(&line, " (%s) went into recording", units_duration(r->session->overhead_ns, text));
+  fact(cli, "Own cost", line.data, 0);
   buf_fini(&line);
 }
 
@@ -170,7 +170,7 @@ static void print_answers(const struct cli *cli, const struct report *r) {
     fact(cli, "", hint.data, 0);
   print_bad(cli, r);
   print_errors(cli, r);
-  print_overhead(cli, r);
+  print_own_cost(cli, r);
   buf_fini(&line);
   buf_fini(&hint);
 }

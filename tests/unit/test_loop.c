@@ -1,4 +1,4 @@
-// links: agent/loop.c agent/loop_pass.c agent/loop_step.c agent/scope.c agent/outlet.c agent/session.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c
+// links: agent/loop.c agent/loop_pass.c agent/loop_step.c agent/scope.c agent/outlet.c agent/session.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c agent/cost.c
 
 /* Loops as scripts write them, event by event, and the tree that has to come out: what collectord would build of the ring. */
 #include <setjmp.h>

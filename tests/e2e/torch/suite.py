@@ -3,6 +3,7 @@ import harness
 
 harness.Case.python = harness.TORCH_PYTHON
 
+import cost  # noqa: E402,F401
 import endings  # noqa: E402,F401
 import loops  # noqa: E402,F401
 import processes  # noqa: E402,F401

@@ -1,0 +1,81 @@
+/* What the agent itself costs: time on the job's threads, measured by the agent and added to the segment's `overhead_ns`.
+ *
+ * Observed calls and calls of the module are many and short: one of some COST_GAP is timed, and counts for all since the one before,
+ * so that measuring costs less than a hundredth of what is measured. The first calls of a thread are timed each, for they do what is
+ * done once. Rare work (attaching, making a session or ring, looking after the connection) is always timed. Both are told apart
+ * where one lies in the other, so nothing counts twice.
+ *
+ * Not in it: what the job loses because caches hold our memory instead of its own, what the interpreter does to call us, the
+ * collector's CPU time. Time that a thread spends in our code without running is in it, once.
+ *
+ * The clock is the processor's counter where there is one: two readings of the system's clock would cost as much as what lies between
+ * them, and would warm what it is about to read.
+ */
+#ifndef CIRRON_COST_H
+#define CIRRON_COST_H
+
+#include <stdint.h>
+
+#define COST_FIRST 32u /* calls of a thread that are timed each */
+#define COST_GAP 64u   /* then every 33rd to 95th: no pattern of the job's can keep in step with that */
+
+struct cost_timing {
+  uint64_t begun, apart;
+  uint32_t weight; /* 0: this call is not timed */
+};
+
+struct cost_thread {
+  uint64_t apart; /* ticks that were counted, so that what encloses them does not count them again */
+  uint32_t left;  /* calls up to the next one that is timed */
+  uint32_t gap;   /* calls for which that one counts */
+  uint32_t timed, random;
+};
+extern __thread struct cost_thread cost_thread;
+
+/* Once, as early as can be: where the counter stands. */
+void cost_start(void);
+
+/* Sums go to this counter from now on, with what was spent before. NULL: kept until there is one. */
+void cost_to(uint64_t *counter);
+void cost_forget(void); /* in the child of a fork: nothing was spent yet */
+
+static inline uint64_t cost_ticks(void) {
+#ifdef __x86_64__
+  return __builtin_ia32_rdtsc();
+#else
+  extern uint64_t cost_clock(void);
+  return cost_clock();
+#endif
+}
+
+static inline struct cost_timing cost_timing_of(uint32_t weight) {
+  return (struct cost_timing){.begun = cost_ticks(), .apart = cost_thread.apart, .weight = weight};
+}
+
+uint32_t cost_weight(void);                      /* of the call that is timed now; sets when the next one is */
+void cost_add(const struct cost_timing *timing); /* of one that is timed */
+
+/* A call begins. */
+static inline struct cost_timing cost_call(void) {
+  if (__builtin_expect(--cost_thread.left != 0, 1))
+    return (struct cost_timing){.weight = 0};
+  return cost_timing_of(cost_weight());
+}
+
+/* Rare work begins. */
+static inline struct cost_timing cost_rare(void) {
+  return cost_timing_of(1);
+}
+
+/* It ends, or is left for a while: cost_again when it goes on. */
+static inline void cost_end(const struct cost_timing *timing) {
+  if (__builtin_expect(timing->weight != 0, 0))
+    cost_add(timing);
+}
+
+static inline void cost_again(struct cost_timing *timing) {
+  if (__builtin_expect(timing->weight != 0, 0))
+    *timing = cost_timing_of(timing->weight);
+}
+
+#endif
