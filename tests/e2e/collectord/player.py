@@ -58,26 +58,27 @@ class Ring:
         self.number, self.cells = number, cells
         self.fd, self.memory = memfd(CELLS_AT + cells * CELL)
         struct.pack_into("<QHHIIIQ", self.memory, 0, RING_MAGIC, 1, 0, cells, SLOTS, number, session)
+        self.words = memoryview(self.memory).cast("Q")  # one store a word; struct.pack_into clears what it is about to write
         self.head = self.emitted = 0
         self.began = {}
         self.put(struct.pack("<B3xI", 5, os.getpid()))
 
     @property
     def tail(self):
-        return struct.unpack_from("<Q", self.memory, 128)[0]
+        return self.words[128 // 8]
 
     def put(self, cell):
         at = CELLS_AT + self.head % self.cells * CELL
         self.memory[at:at + CELL] = cell.ljust(CELL, b"\0")
         self.head += 1
-        struct.pack_into("<Q", self.memory, 64, self.head)
+        self.words[64 // 8] = self.head
 
     def span(self, number, parent, name, kind=0, start=None, end=None, index=NO_INDEX):
         while self.head - self.tail > self.cells - 8:
             time.sleep(0.001)
         end = end or time.monotonic_ns()
         self.emitted += 1
-        struct.pack_into("<Q", self.memory, 72, self.emitted)
+        self.words[72 // 8] = self.emitted
         self.put(struct.pack("<BBBBIQQQQqqII", 1, kind, 0, 0, name, number, parent, start or self.began.pop(number, end), end, index, -1, 0, 0))
 
     def open(self, slot, number, parent, name, kind=0, flags=0):
@@ -85,11 +86,11 @@ class Ring:
         entry = struct.pack("<QQQqIIBBHI", number, parent, self.began[number], NO_INDEX, name, 0, kind, flags, 0, os.getpid())
         at = PAGE + slot * CELL
         self.memory[at + 8:at + len(entry)] = entry[8:]
-        self.memory[at:at + 8] = entry[:8]
+        self.words[at // 8] = number
 
     def close(self, slot):
         at = PAGE + slot * CELL
-        self.memory[at:at + 8] = bytes(8)
+        self.words[at // 8] = 0
 
 
 class Player:
@@ -106,7 +107,7 @@ class Player:
             at = struct.unpack_from("<I", self.segment, 24)[0]
             data = text.encode()
             self.segment[PAGE + at:PAGE + at + 4 + len(data)] = struct.pack("<I", len(data)) + data
-            struct.pack_into("<I", self.segment, 24, at + 4 + len(data) + 3 & ~3)
+            memoryview(self.segment).cast("I")[24 // 4] = at + 4 + len(data) + 3 & ~3
             self.names[text] = at // 4
         return self.names[text]
 

@@ -263,8 +263,7 @@ EXPORT int test_attr_true(PyObject *object, PyObject *name) {
 }
 
 EXPORT const char *test_class_name(PyObject *object) {
-  uintptr_t key;
-  return py_class_name(object, &key);
+  return py_class_name(object);
 }
 
 /* The same function by both ways of finding it. */
