@@ -16,6 +16,7 @@
 /* So many rings are made of memory that is there at once, so that no span meets a page fault. With hundreds of threads that would be
  * hundreds of MiB, most of them never used. */
 #define PREFAULTED 16
+#define HURRY_PART 8u
 #define CELL_WORDS (RING_CELL / sizeof(uint64_t))
 
 typedef uint64_t __attribute__((may_alias)) word_t;
@@ -46,6 +47,17 @@ static void header_init(struct ring_header *shm, uint64_t session, uint32_t ring
   shm->ring_no = ring_no;
   shm->session = session;
   __atomic_store_n(&shm->magic, RING_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Where records have to be sent, the writer looks up after each part of the ring that it fills, not only when it is full: what it
+ * takes for the reader's tail lags behind. */
+static uint64_t hurry_cells(const struct ring *ring) {
+  return ((uint64_t)ring->mask + 1) / HURRY_PART;
+}
+
+static uint64_t seen_for_hurry(const struct ring *ring, uint64_t tail) {
+  uint64_t size = (uint64_t)ring->mask + 1, seen = ring->head + hurry_cells(ring) + RING_RESERVED - size;
+  return tail - seen < size ? seen : tail;
 }
 
 static bool fits(uint32_t cells) {
@@ -81,6 +93,21 @@ int ring_open_spare(uint64_t session, uint32_t ring_no, uint32_t cells, struct r
   *out =
       (struct ring){.mask = cells - 1, .ring_no = ring_no, .fd = owned.fd, .dev = owned.dev, .ino = owned.ino, .spare = true};
   ring_place(out, memory);
+  return 0;
+}
+
+int ring_open_private(uint64_t session, uint32_t ring_no, uint32_t cells, bool spare, void (*hurry)(void), struct ring *out) {
+  if (!fits(cells))
+    return -EINVAL;
+  /* Shared, though with nobody: the child of a fork must not cost the parent a page fault for each page it writes next. */
+  int flags = MAP_SHARED | MAP_ANONYMOUS | (ring_no <= PREFAULTED && !spare ? MAP_POPULATE : 0);
+  void *memory = mmap(NULL, RING_BYTES(cells), PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (memory == MAP_FAILED)
+    return -errno;
+  header_init(memory, session, ring_no, cells);
+  *out = (struct ring){.mask = cells - 1, .ring_no = ring_no, .fd = -1, .spare = spare, .hurry = hurry};
+  ring_place(out, memory);
+  out->tail_seen = seen_for_hurry(out, 0);
   return 0;
 }
 
@@ -143,6 +170,12 @@ bool ring_make_room(struct ring *ring, unsigned cells, bool structural) {
   if (ring->head - tail > size) /* no reader of ours left it like this: counts as full */
     return false;
   ring->tail_seen = tail;
+  void (*hurry)(void) = __atomic_load_n(&ring->hurry, __ATOMIC_RELAXED);
+  if (hurry) {
+    if (ring->head - __atomic_load_n(&ring->sent.cells, __ATOMIC_RELAXED) >= hurry_cells(ring))
+      hurry();
+    ring->tail_seen = seen_for_hurry(ring, tail);
+  }
   return ring->head - tail + need <= size;
 }
 

@@ -8,6 +8,13 @@
 
 #include "../proto/ring_abi.h"
 
+/* How far a ring was sent, where it is not shared: a position between two records, how many spans and marks lie before it, and which
+ * thread wrote what follows. */
+struct ring_progress {
+  uint64_t cells, spans, marks;
+  uint32_t tid;
+};
+
 struct ring {
   struct ring_header *shm;
   struct ring_open *open;
@@ -25,6 +32,11 @@ struct ring {
   bool in_use;       /* by a living thread */
   bool spare;        /* large, and only for what finds no room in a thread's own ring (outlet.h) */
   struct ring *next; /* all rings of the process, owned by session.c */
+  /* Records go as messages. Called by the writer, now and then when a good part of the ring is not sent yet; NULL: the memory is
+   * shared, nobody has to send anything. Atomic. */
+  void (*hurry)(void);
+  struct ring_progress sent, done; /* done: as shm->tail, which nobody else moves. Owned by pump.c; sent.cells is atomic */
+  uint64_t told;                   /* what was said last of counters and open spans, as a hash; pump.c's */
 };
 
 /* A sealed memfd ring, prefaulted unless it is one of very many. Returns 0, or a negative errno. Where memfd_create is refused the
@@ -32,6 +44,8 @@ struct ring {
 int ring_open(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
 /* A spare one: its memory is not populated, because most of it is never used. An error where there is no memfd. */
 int ring_open_spare(uint64_t session, uint32_t ring_no, uint32_t cells, struct ring *out);
+/* One that is not handed over: what is in it is sent by others, who are called by `hurry`. */
+int ring_open_private(uint64_t session, uint32_t ring_no, uint32_t cells, bool spare, void (*hurry)(void), struct ring *out);
 void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and closes the descriptor if it is ours */
 
 /* The script closed the ring's descriptor: moves the ring's content to a new memfd at the same address, so that the next

@@ -11,6 +11,7 @@
 
 #include "../proto/link_abi.h"
 #include "../proto/ring_abi.h"
+#include "batch.h"
 #include "cirron_gen.h"
 #include "log.h"
 #include "roster.h"
@@ -29,6 +30,10 @@ struct conn {
   bool said_hello;
   int fds[LINK_MAX_FDS]; /* received, not yet claimed by a message; oldest first */
   size_t fd_count;
+  const char *message; /* which the present one is */
+  bool waits;          /* it is not read: too much of it is not committed */
+  size_t answer_at, answer_len;
+  uint8_t answer[64]; /* a Committed that the socket did not take whole: answer_at to answer_len */
   size_t used;
   uint8_t buffer[LINK_PREFIX_BYTES + LINK_MAX_MESSAGE];
 };
@@ -70,14 +75,15 @@ static int take_fd(struct conn *c) {
 
 static int on_hello(struct conn *c, const Cirron__Hello *hello) {
   int fd = take_fd(c);
-  if (c->said_hello || fd < 0 || hello->abi_major != RING_ABI_MAJOR) {
+  if (c->said_hello || (fd < 0) != hello->by_messages || hello->abi_major != RING_ABI_MAJOR) {
     if (fd >= 0)
       close(fd);
     return -EPROTO;
   }
   struct session *s = NULL;
   int err = roster_hello(c->all->roster, hello, &c->peer, c->fd, fd, &s);
-  close(fd);
+  if (fd >= 0)
+    close(fd);
   if (err)
     return err;
   if (s->connection) { /* it gave up the earlier one, we have not noticed yet */
@@ -88,13 +94,14 @@ static int on_hello(struct conn *c, const Cirron__Hello *hello) {
   s->connection = c;
   c->session = s;
   c->said_hello = true;
+  batch_tell_all(s);
   event_del(c->deadline);
   return 0;
 }
 
 static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
   int fd = take_fd(c);
-  if (fd < 0 || !c->session || c->session->phase != SESSION_LIVE) {
+  if (fd < 0 || !c->session || c->session->phase != SESSION_LIVE || c->session->by_messages) {
     if (fd >= 0)
       close(fd);
     return -EPROTO;
@@ -110,10 +117,45 @@ static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
   return 0;
 }
 
+static int on_batch(struct conn *c, const Cirron__SpanBatch *batch) {
+  struct roster *roster = c->all->roster;
+  int err = batch_records(c->session, batch, roster->max_rings, roster->store);
+  if (err != -EMFILE)
+    return err;
+  log_limited(LOG_LIMIT, "session", 0,
+              "pid %d has more than %zu rings or 2 GiB of them; further ones are not read (--max-rings)", (int)c->peer.pid,
+              roster->max_rings);
+  return 0;
+}
+
+/* Has it sent more than we keep in memory that is ours? */
+static bool too_much(const struct conn *c) {
+  uint64_t held = c->session ? batch_held(c->session) : 0;
+  return held > BATCH_SESSION_BYTES || (held > BATCH_FEW_BYTES && roster_held(c->all->roster) > BATCH_ALL_BYTES);
+}
+
+/* What only a process sends that shares no memory. */
+static int on_sent(struct conn *c, const Cirron__Envelope *e) {
+  if (!c->session || c->session->phase != SESSION_LIVE)
+    return -EPROTO;
+  if (e->body_case == CIRRON__ENVELOPE__BODY_SPAN_BATCH)
+    return on_batch(c, e->span_batch);
+  return e->body_case == CIRRON__ENVELOPE__BODY_INTERN ? batch_names(c->session, e->intern)
+                                                       : batch_counters(c->session, e->counters);
+}
+
+/* For the log. */
+static const char *name_of(const Cirron__Envelope *e) {
+  const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(e->base.descriptor, (unsigned)e->body_case);
+  return field ? field->name : "message of another version";
+}
+
 static int on_message(struct conn *c, const uint8_t *data, size_t len) {
+  c->message = "message";
   Cirron__Envelope *e = cirron__envelope__unpack(NULL, len, data);
   if (!e)
     return -EBADMSG;
+  c->message = name_of(e);
   int err;
   switch (e->body_case) {
   case CIRRON__ENVELOPE__BODY_HELLO:
@@ -126,6 +168,11 @@ static int on_message(struct conn *c, const uint8_t *data, size_t len) {
     err = c->session ? 0 : -EPROTO;
     if (c->session)
       c->session->goodbye = true;
+    break;
+  case CIRRON__ENVELOPE__BODY_INTERN:
+  case CIRRON__ENVELOPE__BODY_SPAN_BATCH:
+  case CIRRON__ENVELOPE__BODY_COUNTERS:
+    err = on_sent(c, e);
     break;
   default: /* of a newer agent */
     err = c->said_hello ? 0 : -EPROTO;
@@ -141,6 +188,7 @@ static int on_bytes(struct conn *c) {
   while (!err && c->used - at >= LINK_PREFIX_BYTES) {
     const uint8_t *p = c->buffer + at;
     uint32_t len = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    c->message = "message";
     if (len == 0 || len > LINK_MAX_MESSAGE)
       return -EMSGSIZE;
     if (c->used - at < LINK_PREFIX_BYTES + len)
@@ -206,7 +254,8 @@ static bool conn_read(struct conn *c, unsigned turns) {
     log_limited(LOG_LIMIT, "session", 0, "pid %d is refused: user %d has %zu sessions (--max-user-sessions)", (int)c->peer.pid,
                 (int)c->peer.uid, c->all->roster->max_user_sessions);
   else if (got != -ECONNRESET)
-    log_limited(LOG_BAD_MESSAGE, "connection", got, "of pid %d is closed: its message cannot be accepted", (int)c->peer.pid);
+    log_limited(LOG_BAD_MESSAGE, "connection", got, "of pid %d is closed: its %s cannot be accepted", (int)c->peer.pid,
+                c->message ? c->message : "descriptors");
   conn_lose(c);
   return false;
 }
@@ -214,7 +263,10 @@ static bool conn_read(struct conn *c, unsigned turns) {
 static void on_readable(evutil_socket_t fd, short what, void *arg) {
   (void)fd;
   (void)what;
-  (void)conn_read(arg, READS_A_TURN);
+  struct conn *c = arg;
+  c->waits = too_much(c) && event_del(c->readable) == 0; /* until the next commit */
+  if (!c->waits)
+    (void)conn_read(c, READS_A_TURN);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg) {
@@ -227,6 +279,40 @@ void conn_flush(struct session *session) {
   /* The peer is dead, so this ends; the bound is for a stranger that holds the other end too. */
   if (session->connection)
     (void)conn_read(session->connection, 4096);
+}
+
+/* One Committed, with its length before it. */
+static void answer_put(struct conn *c, uint32_t ring_no, uint64_t position) {
+  Cirron__Committed committed = CIRRON__COMMITTED__INIT;
+  Cirron__Envelope e = CIRRON__ENVELOPE__INIT;
+  committed.ring_no = ring_no;
+  committed.position = position;
+  e.body_case = CIRRON__ENVELOPE__BODY_COMMITTED;
+  e.committed = &committed;
+  size_t len = cirron__envelope__pack(&e, c->answer + LINK_PREFIX_BYTES); /* 22 bytes at most */
+  for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
+    c->answer[i] = (uint8_t)(len >> 8 * i);
+  c->answer_at = 0;
+  c->answer_len = LINK_PREFIX_BYTES + len;
+}
+
+void conn_acknowledge(struct session *session) {
+  struct conn *c = session->connection;
+  uint32_t ring_no;
+  uint64_t position;
+  if (c->waits && !too_much(c))
+    c->waits = event_add(c->readable, NULL) != 0;
+  for (;;) {
+    if (c->answer_at == c->answer_len) {
+      if (!batch_next_told(session, &ring_no, &position))
+        return;
+      answer_put(c, ring_no, position);
+    }
+    ssize_t n = send(c->fd, c->answer + c->answer_at, c->answer_len - c->answer_at, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0)
+      return; /* it takes no more now; or it is gone, of which we hear elsewhere */
+    c->answer_at += (size_t)n;
+  }
 }
 
 void conn_forget(void *unused, struct session *session) {

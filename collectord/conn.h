@@ -25,8 +25,9 @@ struct conns { /* all connections of a listener */
 /* Takes the descriptor of a new connection; closes it if its peer may not come or there are too many. */
 void conn_accept(struct conns *conns, int fd);
 
-/* As roster.flush and drain.forget. */
+/* As roster.flush, roster.acknowledge and drain.forget. */
 void conn_flush(struct session *session);
+void conn_acknowledge(struct session *session);
 void conn_forget(void *unused, struct session *session);
 
 void conns_fini(struct conns *conns);

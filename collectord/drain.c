@@ -143,6 +143,13 @@ static bool take(struct drain *d, enum session_fill *fill) {
   return *fill == SESSION_URGENT || pending > MAX_PENDING;
 }
 
+/* Where the processes can not see it themselves. */
+static void acknowledge(struct drain *d) {
+  for (struct session *s = d->roster->first; s; s = s->next)
+    if (s->owes && s->connection)
+      d->roster->acknowledge(s);
+}
+
 static void rest(struct drain *d, enum session_fill fill) {
   bool alive = d->roster->first != NULL;
   if (d->idle_timer && alive)
@@ -180,6 +187,7 @@ static void beat(evutil_socket_t fd, short what, void *arg) {
     (void)commit(d); /* has logged what failed */
   }
   forget_over(d);
+  acknowledge(d);
   rest(d, fill);
 }
 

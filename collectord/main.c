@@ -132,6 +132,7 @@ static int set_up(struct collector *c) {
       .notify = drain_wake,
       .notify_arg = &c->drain,
       .flush = conn_flush,
+      .acknowledge = conn_acknowledge,
   };
   c->drain = (struct drain){
       .base = c->base,

@@ -23,6 +23,14 @@ int mapping_open(int fd, size_t bytes, struct mapping *out) {
   return 0;
 }
 
+int mapping_own(size_t bytes, struct mapping *out) {
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return -ENOMEM;
+  *out = (struct mapping){.memory = memory, .bytes = bytes};
+  return 0;
+}
+
 void mapping_close(struct mapping *mapping) {
   if (mapping->memory)
     (void)munmap(mapping->memory, mapping->bytes); /* of our own mapping: cannot fail */

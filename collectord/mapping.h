@@ -17,6 +17,8 @@ struct mapping {
 
 /* Maps fd, which stays the caller's. -EPERM: not a memfd with the seals; -EMSGSIZE: another size; or the error of mmap. */
 int mapping_open(int fd, size_t bytes, struct mapping *out);
+/* Memory of our own, zeroed. 0 or -ENOMEM. */
+int mapping_own(size_t bytes, struct mapping *out);
 void mapping_close(struct mapping *mapping); /* accepts a zeroed one */
 
 #endif

@@ -155,6 +155,25 @@ enum process_mapping process_mapping(pid_t pid, ino_t inode) {
   return found;
 }
 
+enum process_mapping process_maps_range(pid_t pid, uint64_t address, uint64_t bytes) {
+  char path[40], line[512];
+  snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+  FILE *f = fopen(path, "re");
+  if (!f)
+    return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
+  enum process_mapping found = PROCESS_GONE;
+  while (found != PROCESS_MAPS && fgets(line, sizeof line, f)) {
+    unsigned long long from, to;
+    if (sscanf(line, "%llx-%llx ", &from, &to) < 2)
+      continue; /* the rest of an overlong line */
+    found = from == address && to - from == bytes ? PROCESS_MAPS : PROCESS_MAPS_NOT;
+  }
+  if (ferror(f) && found != PROCESS_MAPS)
+    found = PROCESS_UNKNOWN;
+  fclose(f);
+  return found;
+}
+
 int process_start_wall(pid_t pid, int64_t *start_ns) {
   char state = 0;
   uint64_t ticks = 0;

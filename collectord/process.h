@@ -35,6 +35,9 @@ enum process_mapping { PROCESS_MAPS, PROCESS_MAPS_NOT, PROCESS_GONE, PROCESS_UNK
 #define PROCESS_MEMFD "cirron-"
 enum process_mapping process_mapping(pid_t pid, ino_t inode);
 
+/* Does it map exactly these bytes? As process_mapping, for a process whose memory has no name. */
+enum process_mapping process_maps_range(pid_t pid, uint64_t address, uint64_t bytes);
+
 /* Wall-clock time at which the process of this pid began; -ESRCH if there is none. */
 int process_start_wall(pid_t pid, int64_t *start_ns);
 

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define CLEAR_CELLS 4096u
 
 static struct ring_header *header(const struct ring_reader *r) {
   return r->mapping.memory;
@@ -20,8 +23,12 @@ static void copy_cell(const struct ring_reader *r, uint64_t position, void *out)
   memcpy(out, words, RING_CELL);
 }
 
+static bool possible(uint32_t ring_no, uint32_t cells) {
+  return cells >= RING_MIN_CELLS && cells <= RING_MAX_CELLS && !(cells & (cells - 1)) && ring_no;
+}
+
 int ring_reader_open(int fd, uint32_t ring_no, uint32_t cells, uint64_t session, struct ring_reader *out) {
-  if (cells < RING_MIN_CELLS || cells > RING_MAX_CELLS || (cells & (cells - 1)) || !ring_no)
+  if (!possible(ring_no, cells))
     return -EPROTO;
   struct ring_reader r = {.ring_no = ring_no, .cells = cells};
   int err = mapping_open(fd, RING_BYTES(cells), &r.mapping);
@@ -36,6 +43,37 @@ int ring_reader_open(int fd, uint32_t ring_no, uint32_t cells, uint64_t session,
   }
   *out = r;
   ring_reader_seek(out, 0);
+  return 0;
+}
+
+int ring_reader_make(uint32_t ring_no, uint32_t cells, uint64_t session, uint64_t position, struct ring_reader *out) {
+  if (!possible(ring_no, cells))
+    return -EPROTO;
+  struct ring_reader r = {
+      .ring_no = ring_no,
+      .cells = cells,
+      .next = position,
+      .released = position,
+      .base = position,
+      .head = position,
+      .own = true,
+      .cleared = position,
+  };
+  int err = mapping_own(RING_BYTES(cells), &r.mapping);
+  if (err)
+    return err;
+  *header(&r) = (struct ring_header){
+      .magic = RING_MAGIC,
+      .abi_major = RING_ABI_MAJOR,
+      .abi_minor = RING_ABI_MINOR,
+      .cells = cells,
+      .open_slots = RING_OPEN_SLOTS,
+      .ring_no = ring_no,
+      .session = session,
+      .head = position,
+      .tail = position,
+  };
+  *out = r;
   return 0;
 }
 
@@ -159,11 +197,21 @@ void ring_reader_consume(struct ring_reader *reader, const struct ring_record *r
   reader->next += record->cells;
 }
 
+/* Memory that nobody needs before the ring comes round again is not to be held by us for each thread of each process. */
+static void clear(struct ring_reader *r) {
+  if (r->released - r->cleared < CLEAR_CELLS || r->released != __atomic_load_n(&header(r)->head, __ATOMIC_RELAXED))
+    return;
+  (void)madvise((uint8_t *)r->mapping.memory + RING_CELLS_OFFSET, (size_t)r->cells * RING_CELL, MADV_DONTNEED);
+  r->cleared = r->released;
+}
+
 void ring_reader_release(struct ring_reader *reader, uint64_t tail) {
   if (tail == reader->released)
     return;
   reader->released = reader->base = tail;
   __atomic_store_n(&header(reader)->tail, tail, __ATOMIC_RELEASE);
+  if (reader->own)
+    clear(reader);
 }
 
 size_t ring_reader_open_spans(const struct ring_reader *reader, struct ring_open *out) {

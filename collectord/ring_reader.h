@@ -30,6 +30,10 @@ struct ring_reader {
   uint64_t bad;      /* things that could not be understood */
   unsigned jumps;    /* of the head; a client that goes on with it is not worth listening to */
   unsigned waited;   /* visits that ended at a RING_AFTER; session.c's */
+  bool own;          /* made by ring_reader_make */
+  uint64_t told;     /* own: `released` as the process was told last; batch.c's */
+  unsigned open_top; /* own: the slots of open spans in use lie below; batch.c's */
+  uint64_t cleared;  /* own: memory of cells before this was given back */
 };
 
 #define RING_READER_MAX_JUMPS 8u
@@ -52,6 +56,8 @@ struct ring_record {
 
 /* Maps the ring in fd, which stays the caller's. -EPROTO: its header does not fit what was announced; or as mapping_open. */
 int ring_reader_open(int fd, uint32_t ring_no, uint32_t cells, uint64_t session, struct ring_reader *out);
+/* A ring of our own, for a process that sends its records: empty, and begins at `position`. -EPROTO: there is no such ring. */
+int ring_reader_make(uint32_t ring_no, uint32_t cells, uint64_t session, uint64_t position, struct ring_reader *out);
 void ring_reader_close(struct ring_reader *reader); /* accepts a zeroed one */
 
 /* The ring is handed over once more, perhaps in other memory with the same content: goes on there from the same position. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "batch.h"
 #include "cirron_gen.h"
 #include "clock.h"
 #include "log.h"
@@ -114,7 +115,7 @@ static struct session *find(struct roster *roster, uint64_t prefix) {
 static void end_of_earlier(struct roster *roster, const struct session_peer *peer, uint64_t prefix) {
   for (struct session *s = roster->first; s; s = s->next)
     if (peer->pid && s->pid == peer->pid && s->prefix != prefix && s->segment.memory && s->phase != SESSION_ENDED &&
-        process_mapping(s->pid, s->segment.ino) == PROCESS_MAPS_NOT)
+        session_mapped(s, false) == PROCESS_MAPS_NOT)
       end(roster, s, true);
 }
 
@@ -146,6 +147,13 @@ static size_t of_user(const struct roster *roster, uid_t uid) {
   for (const struct session *s = roster->first; s; s = s->next)
     n += s->segment.memory && s->phase != SESSION_ENDED && s->row.uid == (int64_t)uid;
   return n;
+}
+
+uint64_t roster_held(const struct roster *roster) {
+  uint64_t sum = 0;
+  for (const struct session *s = roster->first; s; s = s->next)
+    sum += batch_held(s);
+  return sum;
 }
 
 int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
@@ -188,7 +196,7 @@ static void look_at_process(struct roster *roster, struct session *s) {
     end(roster, s, false);
     return;
   }
-  bool other = !s->goodbye && process_mapping(s->pid, 0) == PROCESS_MAPS_NOT && !process_ended(s->pidfd);
+  bool other = !s->goodbye && session_mapped(s, true) == PROCESS_MAPS_NOT && !process_ended(s->pidfd);
   if (other && s->seems_other)
     end(roster, s, true);
   else if (other)

@@ -22,6 +22,8 @@ struct roster {
   void *notify_arg;
   /* Reads what is still on its way on the session's connection; may close it. */
   void (*flush)(struct session *session);
+  /* Tells the process of a session that owes it how far its rings are committed. */
+  void (*acknowledge)(struct session *session);
 };
 
 /* Finds the sessions that a collector before us left running; those whose process is gone end soon. */
@@ -30,6 +32,9 @@ int roster_take_stock(struct roster *roster);
 /* A process says Hello: 0 and its session. -EBUSY: too many; -EDQUOT: too many of its user; -EALREADY: another process has this session; or as session_new. */
 int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct session_peer *peer, int socket, int segment_fd,
                  struct session **out);
+
+/* Bytes of memory of ours that hold records which were sent and are not committed. */
+uint64_t roster_held(const struct roster *roster);
 
 /* Its connection is gone. */
 void roster_connection_lost(struct roster *roster, struct session *session);

@@ -117,6 +117,22 @@ static int take_over(struct session *s, struct store *store) {
   return ingest_take_over(&s->ingest, store, s->sid);
 }
 
+/* What map_segment finds, but ours and empty. */
+static int make_segment(uint64_t prefix, struct mapping *out) {
+  int err = mapping_own(SEGMENT_BYTES, out);
+  if (err)
+    return err;
+  *(struct ring_segment *)out->memory = (struct ring_segment){
+      .magic = SEGMENT_MAGIC,
+      .abi_major = RING_ABI_MAJOR,
+      .abi_minor = RING_ABI_MINOR,
+      .bytes = SEGMENT_BYTES,
+      .session = prefix,
+      .names_used = sizeof(uint32_t),
+  };
+  return 0;
+}
+
 int session_new(const Cirron__Hello *hello, const struct session_peer *peer, int segment_fd, struct store *store,
                 struct session **out) {
   if (!hello->session || hello->abi_major != RING_ABI_MAJOR)
@@ -128,9 +144,12 @@ int session_new(const Cirron__Hello *hello, const struct session_peer *peer, int
   s->pid = peer->pid;
   s->pidfd = -1;
   s->exit.code = -1;
-  int err = map_segment(s->prefix, segment_fd, &s->segment);
+  s->by_messages = segment_fd < 0;
+  int err = s->by_messages ? make_segment(s->prefix, &s->segment) : map_segment(s->prefix, segment_fd, &s->segment);
   if (err)
     goto fail;
+  if (s->by_messages && process_maps_range(s->pid, hello->segment_address, SEGMENT_BYTES) == PROCESS_MAPS)
+    s->segment_address = hello->segment_address;
   struct ingest_origin origin = {
       .anchor_monotonic_ns = hello->anchor_monotonic_ns,
       .anchor_realtime_ns = hello->anchor_realtime_ns,
@@ -194,18 +213,31 @@ bool session_same(const struct session *session, const Cirron__Hello *hello, con
   return session->pid == peer->pid && session->row.uid == (int64_t)peer->uid && hello->session == session->prefix;
 }
 
+enum process_mapping session_mapped(const struct session *session, bool any) {
+  if (session->by_messages)
+    return session->segment_address ? process_maps_range(session->pid, session->segment_address, SEGMENT_BYTES)
+                                    : PROCESS_UNKNOWN;
+  return process_mapping(session->pid, any ? 0 : session->segment.ino);
+}
+
 int session_resume(struct session *session, int segment_fd) {
+  bool by_messages = segment_fd < 0;
+  if (session->by_messages && by_messages)
+    return 0;
+  if (session->by_messages || (by_messages && session->ring_count))
+    return -EPROTO;
   struct mapping now;
-  int err = map_segment(session->prefix, segment_fd, &now);
+  int err = by_messages ? make_segment(session->prefix, &now) : map_segment(session->prefix, segment_fd, &now);
   if (err)
     return err;
+  session->by_messages = by_messages;
   mapping_close(&session->segment);
   session->segment = now;
   session->ingest.names.segment = now.memory;
   return 0;
 }
 
-static struct ring_reader *ring_find(const struct session *s, uint32_t ring_no) {
+struct ring_reader *session_ring(const struct session *s, uint32_t ring_no) {
   for (size_t i = 0; i < s->ring_count; i++)
     if (s->rings[i]->ring_no == ring_no)
       return s->rings[i];
@@ -224,30 +256,43 @@ static int ring_room(struct session *s) {
   return 0;
 }
 
-int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store) {
-  struct ring_reader *known = ring_find(session, ring_no);
-  if (known)
-    return ring_reader_move(known, fd, cells, session->prefix);
-  if (session->ring_count >= max_rings || session->ring_bytes + RING_BYTES((size_t)cells) > MAX_RING_BYTES)
+static bool too_many(const struct session *s, size_t bytes, size_t max_rings) {
+  return s->ring_count >= max_rings || s->ring_bytes + bytes > MAX_RING_BYTES;
+}
+
+int session_add_ring(struct session *session, struct ring_reader *reader, size_t max_rings) {
+  if (too_many(session, reader->mapping.bytes, max_rings))
     return -EMFILE;
   int err = ring_room(session);
-  struct ring_reader *reader = err ? NULL : calloc(1, sizeof *reader);
-  if (!reader)
-    return -ENOMEM;
-  err = ring_reader_open(fd, ring_no, cells, session->prefix, reader);
-  uint64_t tail = 0;
-  if (!err && session->added)
-    err = store_ring_tail_get(store, session->sid, ring_no, &tail);
-  if (err) {
-    ring_reader_close(reader);
-    free(reader);
+  if (err)
     return err;
-  }
-  if (session->added)
-    ring_reader_seek(reader, tail);
   session->rings[session->ring_count++] = reader;
   session->ring_bytes += reader->mapping.bytes;
   return 0;
+}
+
+int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store) {
+  struct ring_reader *known = session_ring(session, ring_no);
+  if (known)
+    return ring_reader_move(known, fd, cells, session->prefix);
+  if (too_many(session, RING_BYTES((size_t)cells), max_rings))
+    return -EMFILE;
+  struct ring_reader *reader = calloc(1, sizeof *reader);
+  if (!reader)
+    return -ENOMEM;
+  int err = ring_reader_open(fd, ring_no, cells, session->prefix, reader);
+  uint64_t tail = 0;
+  if (!err && session->added)
+    err = store_ring_tail_get(store, session->sid, ring_no, &tail);
+  if (!err && session->added)
+    ring_reader_seek(reader, tail);
+  if (!err)
+    err = session_add_ring(session, reader, max_rings);
+  if (err) {
+    ring_reader_close(reader);
+    free(reader);
+  }
+  return err;
 }
 
 void session_end(struct session *session, bool became_other) {
@@ -265,7 +310,7 @@ void session_end(struct session *session, bool became_other) {
 /* Has what this ring's writer wrote into another one before not been read yet? No honest one makes us wait for long: the other ring
  * was made first, though it may be handed over second. */
 static bool must_wait(const struct session *s, const struct ring_reader *r, const struct ring_after *after) {
-  const struct ring_reader *other = ring_find(s, after->ring_no);
+  const struct ring_reader *other = session_ring(s, after->ring_no);
   return other != r && r->waited < MAX_WAITS && (!other || other->next < after->position);
 }
 
@@ -428,6 +473,7 @@ void session_committed(struct session *session) {
     ingest_committed(&session->ingest);
   for (size_t i = 0; i < session->ring_count; i++)
     ring_reader_release(session->rings[i], session->rings[i]->next);
+  session->owes = session->by_messages;
 }
 
 void session_undone(struct session *session) {

@@ -57,6 +57,11 @@ struct session {
   struct ring_reader **rings;
   size_t ring_count, ring_room;
   uint64_t ring_bytes; /* mapped */
+  /* It shares no memory, but sends what would be in it: segment and rings are ours, batch.c fills them. */
+  bool by_messages;
+  bool bursts;              /* some of its spans end in another ring than that which shows them open */
+  bool owes;                /* it has not been told yet how far its rings are committed */
+  uint64_t segment_address; /* where it has its own, as it says; 0: not to be seen there */
   struct ingest ingest;
 
   bool goodbye, became_other;
@@ -70,7 +75,8 @@ struct session {
   bool abandoned; /* drain.c: its data cannot be stored */
 };
 
-/* A session from its first Hello, or one taken over from a collector that died. segment_fd stays the caller's.
+/* A session from its first Hello, or one taken over from a collector that died. segment_fd stays the caller's; -1: there is none, and the
+ * session goes by messages.
  * -EPROTO, -EPERM, -EMSGSIZE: what the process sent is not fit; otherwise an error of the store or no memory. */
 int session_new(const Cirron__Hello *hello, const struct session_peer *peer, int segment_fd, struct store *store,
                 struct session **out);
@@ -81,11 +87,21 @@ void session_free(struct session *session); /* accepts NULL */
 /* Is this Hello of the same process, with the same segment? */
 bool session_same(const struct session *session, const Cirron__Hello *hello, const struct session_peer *peer);
 
-/* It says Hello again: takes the segment it has now, which is a copy of the one before if its script closed the descriptor. */
+/* It says Hello again: takes the segment it has now, which is a copy of the one before if its script closed the descriptor. -EPROTO: it
+ * has changed its mind about sharing memory, which it may before its first ring only. */
 int session_resume(struct session *session, int segment_fd);
 
 /* Takes a ring; fd stays the caller's. A ring that is there already may have moved to other memory, with the same content. -EMFILE: too many. */
 int session_attach(struct session *session, int fd, uint32_t ring_no, uint32_t cells, size_t max_rings, struct store *store);
+
+/* Is the process still the program that said Hello? By memory that it must have; `any`: in whatever place it has moved it to. */
+enum process_mapping session_mapped(const struct session *session, bool any);
+
+/* Its ring of this number, or NULL. */
+struct ring_reader *session_ring(const struct session *session, uint32_t ring_no);
+/* Takes `reader` over as one more. -EMFILE: too many, or too much memory; the caller closes it then,
+ * as after any error. */
+int session_add_ring(struct session *session, struct ring_reader *reader, size_t max_rings);
 
 /* The process ended as pidfd says, or (became_other) is another program now. */
 void session_end(struct session *session, bool became_other);
