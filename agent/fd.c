@@ -62,6 +62,11 @@ bool fd_many(unsigned more) {
   return atomic_load_explicit(&kept, memory_order_relaxed) >= (most < FD_MANY ? most : FD_MANY) + more;
 }
 
+bool fd_none(void) {
+  rlim_t limit;
+  return fd_lowest(&limit) < 0;
+}
+
 int fd_own(int fd, struct owned_fd *out) {
   rlim_t limit = 0;
   int lowest = fd_lowest(&limit);
@@ -95,7 +100,7 @@ void fd_drop(struct owned_fd *owned) {
 }
 
 /* Going over the limit of file sizes is a signal that ends the job, unless it ignores that one. */
-static bool size_allowed(size_t bytes) {
+bool fd_size_allowed(size_t bytes) {
   struct rlimit limit;
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
 }
@@ -109,7 +114,7 @@ static int memory_create(const char *name) {
 }
 
 int fd_memory(const char *name, size_t bytes, bool populate, void **out, struct owned_fd *owned) {
-  if (!size_allowed(bytes))
+  if (!fd_size_allowed(bytes))
     return -EFBIG;
   int fd = memory_create(name);
   if (fd < 0)

@@ -26,6 +26,12 @@ int fd_own(int fd, struct owned_fd *out);
  * moment. The measure is what the job itself may have. */
 bool fd_many(unsigned more);
 
+/* Are there none at all to spare for us? */
+bool fd_none(void);
+
+/* May a file grow to so many bytes? More would be a signal that ends the job. */
+bool fd_size_allowed(size_t bytes);
+
 /* Does the number still stand for what it stood for? */
 bool fd_ours(const struct owned_fd *owned);
 

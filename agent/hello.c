@@ -10,6 +10,7 @@
 #include "../proto/link_abi.h"
 #include "env.h"
 #include "py.h"
+#include "segment.h"
 
 enum { /* field numbers of proto/cirron.proto */
        ENVELOPE_HELLO = 1,
@@ -33,6 +34,8 @@ enum { /* field numbers of proto/cirron.proto */
        HELLO_ANCHOR_REALTIME,
        HELLO_START_MONOTONIC,
        HELLO_START_TICKS,
+       HELLO_BY_MESSAGES,
+       HELLO_SEGMENT_ADDRESS,
        ATTRIBUTE_NAME = 1,
        ATTRIBUTE_VALUE = 2,
 };
@@ -155,5 +158,9 @@ void hello_write(struct pbwrite *pb, const struct session *session) {
   pbwrite_uint(pb, HELLO_ANCHOR_REALTIME, session->anchor_realtime_ns);
   pbwrite_uint(pb, HELLO_START_MONOTONIC, session->start_ns);
   pbwrite_uint(pb, HELLO_START_TICKS, start_ticks());
+  if (session->by_messages) {
+    pbwrite_uint(pb, HELLO_BY_MESSAGES, 1);
+    pbwrite_uint(pb, HELLO_SEGMENT_ADDRESS, (uintptr_t)segment_get());
+  }
   pbwrite_end(pb, begin);
 }

@@ -7,7 +7,9 @@
  *
  * A send that does not go through at once ends the connection, because half a message cannot be taken back; only a RingAttach of
  * which nothing was sent waits for the next tick instead (many threads at once fill the socket faster than it is read).
- * What a collector sends is read and thrown away: no command is defined for this version.
+ * Where the memory is not shared (session.by_messages), all that follows the Hello goes through the buffer of pump.c, which keeps
+ * what the socket does not take.
+ * What a collector sends is read and thrown away, but for what pump.c waits for: no command is defined for this version.
  */
 #include "link.h"
 
@@ -31,23 +33,30 @@
 #include "hello.h"
 #include "launch.h"
 #include "pbwrite.h"
+#include "pump.h"
 #include "segment.h"
 #include "session.h"
 
 #define MS 1000000ull
-#define PERIOD_NS (100 * MS) /* between looks at a living connection */
+#define PERIOD_NS (100 * MS)        /* between looks at a living connection */
+#define SENDING_PERIOD_NS (25 * MS) /* the same where records are sent: what SIGKILL can take */
+#define BLOCKED_PERIOD_NS (10 * MS) /* the socket was full */
 #define STARTING_PERIOD_NS (20 * MS)
 #define STARTING_NS (2000 * MS)  /* a private collector listens within this time, or does not at all */
 #define PAUSE_MAX_NS (5000 * MS) /* between attempts: PERIOD_NS, doubled up to this */
 #define PROVEN_NS (1000 * MS)    /* a connection that ends sooner was refused: counts as a failure */
 #define LAUNCH_LIMIT 3           /* private collectors started for one session */
 #define GOODBYE_STEP_NS (5 * (long)MS)
+#define LAST_PASSES 64u
+#define GOODBYE_STALL_NS (300 * MS) /* who takes nothing of the last records for so long is no collector that works */
 
 enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_ATTACH_CELLS = 2 };
 
 typedef char sun_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 _Atomic uint64_t link_due_ns;
+
+static _Atomic bool blocked; /* the socket takes nothing more at the moment */
 
 static atomic_flag busy = ATOMIC_FLAG_INIT; /* protects everything below; never waited for, a leaf but for launch and segment */
 
@@ -59,6 +68,11 @@ static struct {
   unsigned launches;
   bool launch_refused;   /* it cannot be started here, whatever the time */
   bool ended;            /* Goodbye was said */
+  bool by_messages;      /* as the Hello said */
+  bool goodbye_put;      /* it is in pump.c's buffer */
+  uint64_t taken;        /* bytes of messages that this connection has taken */
+  uint64_t most;         /* that any has since Goodbye is tried, */
+  uint64_t most_ns;      /* and since when */
   sun_path private_path; /* of the private collector, once it was made */
 } state = {.socket = {.fd = -1}};
 
@@ -98,7 +112,8 @@ static int send_message(const uint8_t *message, size_t len, int pass_fd) {
   }
   if (!fd_ours(&state.socket))
     return -EBADF;
-  ssize_t n = sendmsg(state.socket.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+  int flags = MSG_NOSIGNAL | MSG_DONTWAIT; /* a sandbox may allow the plain one only */
+  ssize_t n = pass_fd >= 0 ? sendmsg(state.socket.fd, &msg, flags) : send(state.socket.fd, message, len, flags);
   if (n < 0)
     return -errno;
   return (size_t)n == len ? 0 : -EMSGSIZE;
@@ -106,14 +121,32 @@ static int send_message(const uint8_t *message, size_t len, int pass_fd) {
 
 static int send_hello(void) {
   struct pbwrite pb;
-  if (hello_len == 0) {
+  static bool said;
+  if (hello_len == 0 || said != session_get()->by_messages) {
+    said = session_get()->by_messages;
     pbwrite_init(&pb, hello + LINK_PREFIX_BYTES, LINK_MAX_MESSAGE);
     hello_write(&pb, session_get());
     if (pbwrite_len(&pb) == 0)
       return -EMSGSIZE;
     hello_len = seal_message(hello, pbwrite_len(&pb));
   }
-  return send_message(hello, hello_len, segment_fd());
+  return send_message(hello, hello_len, session_get()->by_messages ? -1 : segment_fd());
+}
+
+/* Empties pump.c's buffer. -EAGAIN: the rest later. */
+static int send_pending(void) {
+  const uint8_t *data;
+  size_t len;
+  while (data = pump_pending(&len), len) {
+    if (!fd_ours(&state.socket))
+      return -EBADF;
+    ssize_t n = send(state.socket.fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0)
+      return errno == EINTR ? -EAGAIN : -errno;
+    pump_sent((size_t)n);
+    state.taken += (uint64_t)n;
+  }
+  return 0;
 }
 
 static int send_attach(const struct ring *ring) {
@@ -180,12 +213,22 @@ static int connect_to(const char *path, struct owned_fd *out) {
   return fd_own(fd, out);
 }
 
+/* Errors of a send that its descriptor is to blame for. */
+static bool passing_refused(int r) {
+  return r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS || r == -EOPNOTSUPP || r == -ETOOMANYREFS;
+}
+
 /* Connects and says Hello. `path` is a whole sun_path. */
 static int try_path(const char *path, uint64_t now_ns) {
   int r = connect_to(path, &state.socket);
   if (r < 0)
     return r;
   r = send_hello();
+  if (passing_refused(r) && !state.connected_ns && !session_get()->by_messages) {
+    env_debug("descriptors cannot be passed to %s (error %d): records are sent as messages", path, -r);
+    session_go_by_messages();
+    r = send_hello();
+  }
   if (r < 0) {
     env_debug("%s: no Hello: error %d", path, -r);
     disconnect();
@@ -194,6 +237,11 @@ static int try_path(const char *path, uint64_t now_ns) {
   env_debug("connected to %s", path);
   state.connected_ns = now_ns;
   state.launched_ns = 0;
+  state.by_messages = session_get()->by_messages;
+  state.goodbye_put = false;
+  state.taken = 0;
+  atomic_store_explicit(&blocked, false, memory_order_relaxed);
+  pump_restart();
   return 0;
 }
 
@@ -257,7 +305,7 @@ static bool starting(uint64_t now_ns) {
 static int reach(uint64_t now_ns) {
   if (session_env.offline)
     return -ENOENT;
-  if (segment_fd() < 0 && segment_renew() < 0)
+  if (session_get()->by_messages ? fd_none() : segment_fd() < 0 && segment_renew() < 0)
     return -ENOTSUP; /* there is nothing that a collector could read */
   if (session_env.socket[0])
     return try_path(session_env.socket, now_ns);
@@ -271,14 +319,14 @@ static int reach(uint64_t now_ns) {
   return r;
 }
 
-/* Reads what the collector sent, to nowhere. False: it hung up. */
+/* Reads what the collector sent. False: it hung up, or is none. */
 static bool peer_there(void) {
-  char buf[512];
+  uint8_t buf[512];
   for (int i = 0; i < 8; i++) {
     ssize_t n = recv(state.socket.fd, buf, sizeof(buf), MSG_DONTWAIT);
     if (n < 0)
       return errno == EAGAIN || errno == EINTR;
-    if (n == 0)
+    if (n == 0 || (session_get()->by_messages && !pump_heard(buf, (size_t)n)))
       return false;
   }
   return true;
@@ -288,6 +336,10 @@ static bool peer_there(void) {
 static bool connection_alive(uint64_t now_ns) {
   if (state.socket.fd < 0)
     return false;
+  if (state.by_messages != session_get()->by_messages) { /* to be said anew */
+    disconnect();
+    return false;
+  }
   bool ours = fd_ours(&state.socket);
   if (ours && peer_there())
     return true;
@@ -335,6 +387,41 @@ static int attach_rings(bool last) {
   return 0;
 }
 
+static int send_pass(void) {
+  int r = 0;
+  for (bool through = false; r == 0 && !through;) {
+    through = pump_fill();
+    r = send_pending();
+  }
+  return r;
+}
+
+/* Sends what lies in the rings, as much as the socket takes; `last`: all of it, and Goodbye. As attach_rings. The first pass may have been
+ * begun long ago; who writes without end is not waited for. */
+static int send_records(bool last) {
+  int r = state.goodbye_put ? send_pending() : 0;
+  for (unsigned pass = 0; r == 0 && !state.goodbye_put && pass < (last ? LAST_PASSES : 1); pass++) {
+    if (pass > 1 && pump_complete())
+      break;
+    r = send_pass();
+  }
+  if (r == 0 && last && !state.goodbye_put) { /* all was sent: there is room */
+    state.goodbye_put = pump_goodbye();
+    r = send_pending();
+  }
+  atomic_store_explicit(&blocked, r == -EAGAIN, memory_order_relaxed);
+  if (r < 0 && r != -EAGAIN) {
+    env_debug("the connection broke: error %d", -r);
+    disconnect();
+  }
+  return r;
+}
+
+void link_hurry(void) {
+  if (link_connected() && !atomic_load_explicit(&blocked, memory_order_relaxed))
+    atomic_store_explicit(&link_due_ns, 0, memory_order_relaxed);
+}
+
 static uint64_t pause_ns(void) {
   uint64_t pause = PERIOD_NS << (state.failures < 6 ? state.failures : 6);
   return pause < PAUSE_MAX_NS ? pause : PAUSE_MAX_NS;
@@ -355,6 +442,11 @@ static uint64_t link_work(uint64_t now_ns) {
     }
   } else if (now_ns - state.connected_ns >= PROVEN_NS) {
     state.failures = 0;
+  }
+  if (session_get()->by_messages) {
+    int r = send_records(false);
+    /* A DataLoader ends its workers by os._exit, without a word: each of their few spans is sent at its end. */
+    return r == 0 ? session_is_worker() ? 0 : SENDING_PERIOD_NS : r == -EAGAIN ? BLOCKED_PERIOD_NS : pause_ns();
   }
   int r = attach_rings(false);
   return r == 0 ? PERIOD_NS : r == -EAGAIN ? STARTING_PERIOD_NS : pause_ns();
@@ -386,8 +478,8 @@ static uint64_t clock_ns(void) {
 static int try_goodbye(uint64_t now_ns) {
   if (!connection_alive(now_ns) && reach(now_ns) < 0)
     return state.launched_ns ? -EAGAIN : 0;
-  int r = attach_rings(true);
-  if (r == 0)
+  int r = session_get()->by_messages ? send_records(true) : attach_rings(true);
+  if (r == 0 && !session_get()->by_messages)
     r = send_goodbye();
   if (r == -EAGAIN)
     return r;
@@ -405,10 +497,19 @@ static int goodbye_step(void) {
   return r;
 }
 
+/* Where records are still to be sent: does it go on? A peer that takes a socket's fill each time we come again does not. */
+static bool stalls(uint64_t now_ns) {
+  if (!state.most_ns || state.taken > state.most) {
+    state.most = state.taken;
+    state.most_ns = now_ns;
+  }
+  return link_reached() && !state.launched_ns && now_ns - state.most_ns >= GOODBYE_STALL_NS;
+}
+
 void link_goodbye(uint64_t patience_ns) {
   int saved = errno;
-  uint64_t until = clock_ns() + patience_ns;
-  while (goodbye_step() == -EAGAIN && clock_ns() < until)
+  uint64_t until = clock_ns() + patience_ns, now;
+  while (goodbye_step() == -EAGAIN && (now = clock_ns()) < until && !stalls(now))
     nanosleep(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS}, NULL);
   if (take()) {
     disconnect();
@@ -425,6 +526,8 @@ void link_forget(void) {
   memset(&state, 0, sizeof(state));
   state.socket.fd = -1;
   hello_len = 0;
+  pump_restart();
+  atomic_store_explicit(&blocked, false, memory_order_relaxed);
   atomic_store(&link_due_ns, 0);
   give(); /* a thread of the parent may have held it */
   errno = saved;

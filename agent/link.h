@@ -14,10 +14,13 @@
 /* CLOCK_MONOTONIC time from which link_tick has work to do; compared on the hot path. */
 extern _Atomic uint64_t link_due_ns;
 
-/* Connects if there is no connection, attaches rings that are not attached, looks whether the collector hung up. At once for
- * a new session or ring (link_due_ns = 0), else every 100 ms; after a failure with growing pauses, 5 s at most. One thread at a
+/* Connects if there is no connection, attaches rings that are not attached or sends what is in them, looks whether the collector hung
+ * up. At once for a new session or ring (link_due_ns = 0), else every 100 ms, or every 25 where records are sent; after a failure with growing pauses, 5 s at most. One thread at a
  * time does it, others return. Keeps errno. */
 void link_tick(uint64_t now_ns);
+
+/* Records wait to be sent: the next tick is due now, if it could send them. As ring.hurry; any thread. */
+void link_hurry(void);
 
 /* Is there a socket where a collector would listen? A look at the file system, no connection; a private one does not count. */
 bool link_reachable(void);

@@ -292,8 +292,9 @@ static int set_transport(PyObject *dict, const struct session *session) {
   bool connected = session && link_connected();
   const char *mode = session_env.enabled ? "normal" : "stopped";
   return set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) |
-         set(dict, "transport", text_or_none(connected ? "ring" : NULL)) | set(dict, "flush_mode", text_or_none(mode)) |
-         set(dict, "spool_dir", module_none()) | set_count(dict, "spool_bytes", 0) | set_count(dict, "spool_drop_count", 0) |
+         set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) |
+         set(dict, "flush_mode", text_or_none(mode)) | set(dict, "spool_dir", module_none()) |
+         set_count(dict, "spool_bytes", 0) | set_count(dict, "spool_drop_count", 0) |
          set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context());
 }
 

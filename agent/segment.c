@@ -53,8 +53,8 @@ void segment_forget(void) {
   segment.table = NULL;
 }
 
-static void *private_memory(size_t bytes) {
-  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+static void *private_memory(size_t bytes, int kind) {
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -67,15 +67,15 @@ static void header_init(struct ring_segment *shm, uint64_t session) {
   __atomic_store_n(&shm->magic, SEGMENT_MAGIC, __ATOMIC_RELEASE);
 }
 
-int segment_open(uint64_t session) {
+static int open_segment(uint64_t session, bool may_share) {
   segment_forget();
-  void *table = private_memory(TABLE_BYTES), *memory;
+  void *table = private_memory(TABLE_BYTES, MAP_PRIVATE), *memory;
   if (!table)
     return -ENOMEM;
   struct owned_fd owned;
-  if (fd_memory(SEGMENT_NAME, SEGMENT_BYTES, false, &memory, &owned) < 0) {
+  if (!may_share || fd_memory(SEGMENT_NAME, SEGMENT_BYTES, false, &memory, &owned) < 0) {
     owned = OWNED_FD_NONE;
-    memory = private_memory(SEGMENT_BYTES);
+    memory = private_memory(SEGMENT_BYTES, MAP_SHARED); /* a mapping of its own, by which the collector knows us again */
     if (!memory) {
       munmap(table, TABLE_BYTES);
       return -ENOMEM;
@@ -89,6 +89,14 @@ int segment_open(uint64_t session) {
   segment.owned = owned;
   segment.generation++;
   return 0;
+}
+
+int segment_open(uint64_t session) {
+  return open_segment(session, true);
+}
+
+int segment_open_private(uint64_t session) {
+  return open_segment(session, false);
 }
 
 int segment_renew(void) {

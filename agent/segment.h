@@ -13,6 +13,8 @@
 /* Makes the segment of a new session, or replaces that of the parent process after a fork (which is unmapped, not written).
  * Returns 0 or a negative errno; where memfd_create is refused the segment is private memory and segment_fd is -1. */
 int segment_open(uint64_t session);
+/* The same, of private memory in any case. */
+int segment_open_private(uint64_t session);
 
 /* The id of a name; the same id for the same bytes. Longer ones than NAME_MAX_BYTES are cut at a character boundary. 0 when there
  * is no segment or no room (counted). */

@@ -96,8 +96,12 @@ static void publish_ranks(void) {
 static bool make(void) {
   struct session fresh = {.prefix = random_prefix(), .start_ns = loaded_ns};
   anchor(&fresh);
-  if (segment_open(fresh.prefix) != 0)
+  fresh.by_messages = session_env.transport == ENV_TRANSPORT_SOCKET || !fd_size_allowed(RING_BYTES(session_env.ring_cells));
+  if ((fresh.by_messages ? segment_open_private(fresh.prefix) : segment_open(fresh.prefix)) != 0)
     return false;
+  fresh.by_messages = segment_fd() < 0; /* or memfd_create was refused */
+  if (fresh.by_messages)
+    env_debug("no memory is shared with the collector: records are sent as messages");
   fresh.root_name = segment_name("cirron.session", strlen("cirron.session"));
   session = fresh;
   publish_ranks();
@@ -144,14 +148,24 @@ static struct ring *ring_free(bool spare) {
   return NULL;
 }
 
+static int ring_open_next(bool spare, unsigned cells, struct ring *out) {
+  if (session.by_messages)
+    return ring_open_private(session.prefix, rings_made + 1, cells, spare, link_hurry, out);
+  return spare ? ring_open_spare(session.prefix, rings_made + 1, cells, out)
+               : ring_open(session.prefix, rings_made + 1, cells, out);
+}
+
 static struct ring *ring_make(bool spare, unsigned cells) {
   if (rings_made == MAX_RINGS)
     return NULL;
   struct ring *r = &rings[rings_made];
-  int err =
-      spare ? ring_open_spare(session.prefix, rings_made + 1, cells, r) : ring_open(session.prefix, rings_made + 1, cells, r);
-  if (err)
+  if (ring_open_next(spare, cells, r) != 0)
     return NULL;
+  if (!session.by_messages && rings_made == 0 && r->fd < 0) { /* the script has set a limit meanwhile */
+    env_debug("rings cannot be shared: records are sent as messages");
+    session.by_messages = true;
+    r->hurry = link_hurry;
+  }
   if (fd_many(link_connected() ? RING_WAITING : 0))
     ring_part(r);
   if (!spare)
@@ -206,6 +220,14 @@ bool session_span_open(uint64_t id) {
       if (__atomic_load_n(&r->open[i].id, __ATOMIC_RELAXED) == id)
         return true;
   return false;
+}
+
+void session_go_by_messages(void) {
+  lock_take();
+  session.by_messages = true;
+  for (struct ring *r = atomic_load(&first_ring); r; r = r->next)
+    __atomic_store_n(&r->hurry, link_hurry, __ATOMIC_RELAXED);
+  lock_drop();
 }
 
 uint64_t session_take_ids(unsigned n) {

@@ -18,6 +18,7 @@ struct session {
   uint64_t start_ns; /* when the agent was loaded: begin of the root span */
   uint64_t anchor_monotonic_ns, anchor_realtime_ns;
   uint32_t root_name; /* cirron.session */
+  bool by_messages;   /* no memory is shared: records are sent (pump.h) */
 };
 
 extern struct env session_env; /* the settings; read once an interpreter is attached */
@@ -43,6 +44,9 @@ struct ring *session_rings(void);
 
 /* Is the span of this id open in any living thread? A look at all of them. */
 bool session_span_open(uint64_t id);
+
+/* The memory cannot be handed over: from now on records are sent. Called by link.c before anything was handed over. */
+void session_go_by_messages(void);
 
 uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
 uint64_t session_clock(void);          /* CLOCK_MONOTONIC, nanoseconds */

@@ -100,9 +100,9 @@ int main(int argc, char **argv) {
 """)
     if subprocess.run(["cc", "-o", tool, source]).returncode or subprocess.run([tool, "319", "/bin/true"]).returncode == 77:
         raise Skip("no seccomp filter can be set")
-    found(case, doctor(case, prefix=[tool, 319]), "fail", "kernel", "memfd_create is refused")  # numbers of x86-64
-    found(case, doctor(case, prefix=[tool, 72]), "fail", "kernel", "sealing a memfd is refused")
-    found(case, doctor(case, prefix=[tool, 46]), "fail", "kernel", "passing a descriptor")
+    found(case, doctor(case, prefix=[tool, 319]), "warn", "kernel", "memfd_create is refused")  # numbers of x86-64
+    found(case, doctor(case, prefix=[tool, 72]), "warn", "kernel", "sealing a memfd is refused")
+    found(case, doctor(case, prefix=[tool, 46]), "warn", "kernel", "passing a descriptor")
     found(case, doctor(case, prefix=[tool, 434]), "warn", "kernel", "pidfd_open is refused")
 
 
