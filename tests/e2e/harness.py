@@ -24,6 +24,7 @@ AGENT, CORE = BUILD / "libcirron_agent.so", BUILD / "libcirron_core.so"
 COLLECTORD, QUERY = BUILD / "collectord", BUILD / "cirron-query"
 PYTHONS = os.environ.get("PYTHONS", "").split() or [sys.executable]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "")
+TRANSPORT = os.environ.get("TRANSPORT", "")  # socket: records go as messages wherever a test does not say otherwise
 AUTOMATIC = ("epoch", "eval", "step", "batch", "data_load", "forward", "backward", "optimizer_step")
 ROOT = "cirron.session"
 WAIT_S = 60 if os.environ.get("CI") else 30
@@ -181,6 +182,8 @@ class Case:
     def env(self, agent=True, **more):
         env = clean_env()
         env.update(PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", TMPDIR=str(self.folder))
+        if TRANSPORT:
+            env["CIRRON_TRANSPORT"] = TRANSPORT
         if agent:
             env["LD_PRELOAD"] = str(AGENT)
             env["CIRRON_SOCKET"] = str(self.collector.socket if self.collector else self.folder / "nobody.sock")
