@@ -103,8 +103,11 @@ def main():
     elif what == "instructions":
         count_instructions(arguments[0])
     else:  # with a collector: run something that prints for itself
-        with Collector() as collector:
-            subprocess.run([what, *arguments], env=environment(False, None) | {"CIRRON_SOCKET": str(collector.socket)}, check=True)
+        for transport in ("auto", "socket"):
+            print(f"  CIRRON_TRANSPORT={transport}", flush=True)
+            with Collector() as collector:
+                more = {"CIRRON_SOCKET": str(collector.socket), "CIRRON_TRANSPORT": transport}
+                subprocess.run([what, *arguments], env=environment(False, None) | more, check=True)
 
 
 main()

@@ -66,6 +66,11 @@ int main(void) {
     struct timespec pause = {.tv_nsec = 1000000};
     nanosleep(&pause, NULL);
   }
+  uint64_t all = 0, of_clocks = 0;
+  for (int i = 0; i < BLOCKS; i++) {
+    all += spans[i];
+    of_clocks += clocks[i];
+  }
   qsort(clocks, BLOCKS, sizeof *clocks, ascending);
   qsort(spans, BLOCKS, sizeof *spans, ascending);
   struct ring *ring = session_rings();
@@ -76,6 +81,10 @@ int main(void) {
     printf("  span begin + end, %-6s  %6.1f ns   two clock readings %6.1f ns   ratio %.2f\n", quantile ? "median" : "best", s,
            c, s / c);
   }
+  double mean = (double)all / (BLOCK * BLOCKS),
+         mean_clock = (double)of_clocks / (BLOCK * BLOCKS); /* has the link's turns in it */
+  printf("  span begin + end, mean    %6.1f ns   two clock readings %6.1f ns   ratio %.2f\n", mean, mean_clock,
+         mean / mean_clock);
   printf("  collector %s, %llu of %d spans dropped\n", link_connected() ? "connected" : "NOT connected",
          (unsigned long long)dropped, BLOCK * BLOCKS);
   session_close();
