@@ -14,7 +14,11 @@ struct unpack {
   unsigned text; /* cells of the present record's text that have not been given out */
 };
 
+/* Accepts NULL without bytes, as protobuf gives an empty field. */
 static inline struct unpack unpack_begin(const uint8_t *data, size_t len) {
+  static const uint8_t none[1];
+  if (!data)
+    return (struct unpack){.at = none, .end = none};
   return (struct unpack){.at = data, .end = data + len};
 }
 
