@@ -22,7 +22,7 @@
 #include "tools/spans.h"
 #include "tools/vtab_spans.h"
 
-static long fail_at; /* 0: never; else the allocation that fails, counted down to 1 */
+static long fail_at;         /* 0: never; else the allocation that fails, counted down to 1 */
 static bool failed, lasting; /* lasting: so do those that follow */
 
 #ifndef __SANITIZE_ADDRESS__ /* which has a malloc of its own */
