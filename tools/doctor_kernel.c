@@ -77,10 +77,11 @@ static const char *try_memory(void) {
 static void memory(struct doctor *d) {
   const char *refused = try_memory();
   if (refused)
-    doctor_find(d, DOCTOR_WARN, "kernel",
-                "%s is refused (%s), so records are sent as messages, and kill -9 takes the last of them along; the container's "
-                "seccomp profile may allow it",
-                refused, strerror(errno));
+    doctor_find(
+        d, DOCTOR_WARN, "kernel",
+        "%s is refused (%s), so records are sent as messages, and kill -9 takes the last of them along; the container's "
+        "seccomp profile may allow it",
+        refused, strerror(errno));
   else
     doctor_find(d, DOCTOR_OK, "kernel", "sealed memory can be handed to a collector (memfd)");
 }
