@@ -193,6 +193,7 @@ static const struct setting settings[] = {
     {"WORKERS", TYPE_BOOL, BOOLEAN, "0", KEPT(workers), 0, 0},
     {"CPU_TIME", TYPE_WORD, "auto|on|off", "auto", KEPT(cpu_time), 0, 0},
     {"CUDA", TYPE_WORD, "auto|cupti|launch|off", "auto", NOT_KEPT, 0, 0},
+    {"OVERHEAD_CHECK", TYPE_BOOL, BOOLEAN, "0", KEPT(overhead_check), 0, 0},
     {"RING_BYTES", TYPE_RING, "64K to 64M, in bytes or with K or M", "1M", KEPT(ring_cells), 0, 0},
     {"RING_BYTES_MAX", TYPE_RING, "64K to 64M, in bytes or with K or M", "16M", KEPT(ring_cells_max), 0, 0},
     {"RUN_ID", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},

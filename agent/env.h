@@ -13,6 +13,7 @@ struct env {
   bool enabled;            /* CIRRON_ENABLED */
   bool autostart;          /* CIRRON_AUTOSTART: a private collectord where none is there */
   bool workers;            /* CIRRON_WORKERS: fetch spans of DataLoader workers */
+  bool overhead_check;     /* CIRRON_OVERHEAD_CHECK: blocks of steps that are not observed, to compare with */
   bool debug;              /* CIRRON_DEBUG: say on stderr what the agent decides */
   char socket[108];        /* CIRRON_SOCKET, made absolute, or empty */
   bool offline;            /* CIRRON_SOCKET names a path no socket can have: look for no collector */

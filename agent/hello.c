@@ -49,13 +49,21 @@ enum { /* field numbers of proto/cirron.proto */
 
 /* Ids that the launchers give: sent as attributes under their own names. */
 static const char *const launcher_ids[] = {
-    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "GROUP_RANK",          "ROLE_RANK",
-    "LOCAL_WORLD_SIZE",    "MASTER_ADDR",
-    "MASTER_PORT",         "SLURM_JOB_ID",
-    "SLURM_JOB_NAME",      "SLURM_STEP_ID",
-    "SLURM_NODEID",        "SLURM_JOB_NUM_NODES",
-    "SLURM_ARRAY_JOB_ID",  "SLURM_ARRAY_TASK_ID",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_STEP_ID",
+    "SLURM_NODEID",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "CIRRON_OVERHEAD_CHECK", /* the session lacks steps */
 };
 #define LAUNCHER_IDS (sizeof(launcher_ids) / sizeof(launcher_ids[0]))
 

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "attach.h"
+#include "check.h"
 #include "cost.h"
 #include "glibc.h"
 #include "link.h"
@@ -26,6 +27,7 @@
 
 /* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
 static void agent_forked(void) {
+  check_forget();
   scope_forget();
   session_forget();
   torch_forget();
@@ -42,6 +44,7 @@ bool agent_start(void) {
     return false;
   session_init();
   torch_add_probes();
+  check_start();
   return pthread_atfork(NULL, NULL, agent_forked) == 0;
 }
 

@@ -179,6 +179,22 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
     settle_waiting(scope, l, end_ns);
 }
 
+bool loop_quiet(struct scope *scope, const void *iterator) {
+  struct loop *l = scope_loop(scope);
+  struct loop_pass *pass = pass_of(l, iterator);
+  for (const struct span *s = scope_top(scope); s; s = scope_below(scope, s))
+    if (s->kind >= SPAN_DATA_LOAD && s->kind <= SPAN_OPTIMIZER)
+      return false;
+  if (l->close_due || l->batch_waiting || l->next_start_ns)
+    return false;
+  if (!l->step)
+    return true;
+  if (!l->updated || !step_given(l, pass ? pass->loader : iterator) || step_blocked(scope, l))
+    return false;
+  step_finish(scope, l);
+  return true;
+}
+
 void loop_end_thread(struct scope *scope, uint64_t end_ns) {
   struct loop *l = scope_loop(scope);
   for (struct span *top; (top = scope_top(scope));) {

@@ -74,6 +74,10 @@ void loop_backward(struct scope *scope);                    /* a backward begins
 void loop_update_begin(struct scope *scope);                /* an optimizer's step begins */
 void loop_update_end(struct scope *scope, uint64_t end_ns); /* and has been done; its span is closed */
 
+/* Between two steps of the pass of `iterator`, or of a loop without a loader (NULL): ends the step that is over now rather than with
+ * the next request. True: nothing of a step is open, and none is waiting for its end. For check.c. */
+bool loop_quiet(struct scope *scope, const void *iterator);
+
 void loop_optimizer(struct scope *scope); /* an optimizer was constructed */
 
 /* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */

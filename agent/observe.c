@@ -23,6 +23,8 @@ static struct {
 } tables[TABLES_MAX];
 static size_t table_count;
 
+vectorcallfunc observe_paced;
+
 void observe_add(const struct probe *probes, size_t n) {
   if (table_count < TABLES_MAX) {
     tables[table_count].probes = probes;
@@ -43,7 +45,7 @@ static void leave_failed(const struct probe *probe, struct observe_call *call) {
   py.PyErr_Restore(kept[0], kept[1], kept[2]);
 }
 
-static PyObject *observed_call(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   struct cost_timing cost = cost_call();
   const struct probe *probe = observe_find(function);
   struct observe_call call = {.args = args, .nargs = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, .kwnames = kwnames};
@@ -62,11 +64,24 @@ static PyObject *observed_call(PyObject *function, PyObject *const *args, size_t
 }
 
 static int enter_in_table(PyObject *function, const void *probe) {
-  return observe_put(function, probe);
+  int result = observe_put(function, probe);
+  if (result == 0 && observe_paced)
+    py.Py_IncRef(function); /* observe_pause walks the table, which holds nothing by itself */
+  return result;
+}
+
+void observe_pause(bool pause) {
+  for (unsigned i = 0; observe_paced && i < OBSERVE_TABLE_SLOTS; i++) {
+    PyObject *function = atomic_load_explicit(&observe_entries[i].function, memory_order_acquire);
+    const struct probe *probe = atomic_load_explicit(&observe_entries[i].probe, memory_order_relaxed);
+    if (function && !probe->pace)
+      observe_swap_pause(function, observe_run, probe->direct, pause);
+  }
 }
 
 int observe_function(PyObject *function, const struct probe *probe) {
-  return observe_swap(function, observed_call, probe->direct, enter_in_table, probe);
+  vectorcallfunc ours = observe_paced && probe->pace ? observe_paced : observe_run;
+  return observe_swap(function, ours, probe->direct, enter_in_table, probe);
 }
 
 static PyObject *keyword_arg(const struct observe_call *call, PyObject *name, bool by_text) {

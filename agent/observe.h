@@ -8,6 +8,9 @@
 
 #include "py.h"
 
+/* What a call tells the check of overhead (check.c) beside what its probe makes of it. */
+enum observe_pace { OBSERVE_NO_PACE, OBSERVE_UPDATE, OBSERVE_REQUEST, OBSERVE_PASS };
+
 struct observe_call {
   PyObject *const *args; /* as passed by position, self first; borrowed, good until the call returns */
   size_t nargs;
@@ -23,6 +26,7 @@ struct probe {
   bool (*enter)(struct observe_call *call);
   /* After the call: its result (borrowed), or NULL with the exception set, which must stay as it is. */
   void (*leave)(struct observe_call *call, PyObject *result);
+  enum observe_pace pace;
   /* With a class as owner in qualname: also observe overrides in subclasses? No: only this very function object. */
 };
 
@@ -33,6 +37,15 @@ void observe_add(const struct probe *probes, size_t n);
  * plain Python function. Returns 0, -EALREADY if it is observed already, -ENOTSUP if it is no plain function or its layout is
  * not known. */
 int observe_function(PyObject *function, const struct probe *probe);
+
+/* What an observed function is when it is called: the probe around the function itself. */
+PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+
+/* Not NULL: called instead for functions with a pace, and all observed functions are kept alive. Set before the first. */
+extern vectorcallfunc observe_paced;
+
+/* Takes all functions without a pace out of observation, or puts them back. Needs observe_paced. */
+void observe_pause(bool pause);
 
 /* Argument `position` of the call, or the keyword argument `name` (interned; may be NULL), or NULL. Borrowed. */
 PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject *name);

@@ -69,6 +69,13 @@ static void type_set(PyObject *object, PyTypeObject *type) {
   *(PyTypeObject **)((char *)object + py.header - sizeof(void *)) = type;
 }
 
+static void slot_set(PyObject *function, vectorcallfunc to) {
+  if (py.PyFunction_SetVectorcall)
+    py.PyFunction_SetVectorcall(function, to); /* also makes specialised call sites look again */
+  else
+    *slot_of(function) = to;
+}
+
 int observe_swap(PyObject *function, vectorcallfunc ours, bool direct, int (*before)(PyObject *, const void *),
                  const void *data) {
   if (!layout_known())
@@ -85,13 +92,22 @@ int observe_swap(PyObject *function, vectorcallfunc ours, bool direct, int (*bef
   int result = before(function, data);
   if (result < 0)
     return result;
-  if (py.PyFunction_SetVectorcall)
-    py.PyFunction_SetVectorcall(function, ours); /* also makes specialised call sites look again */
-  else
-    *slot_of(function) = ours;
+  slot_set(function, ours);
   if (retype)
     type_set(function, subtype);
   return 0;
+}
+
+void observe_swap_pause(PyObject *function, vectorcallfunc ours, bool direct, bool pause) {
+  bool plain = (void *)py_type(function) == py.PyFunction_Type, retype = direct && py.version == 311;
+  if (*slot_of(function) != (pause ? ours : observe_original) || plain != (!pause || !retype))
+    return;
+  if (retype) {
+    PyTypeObject *before = py_type(function);
+    type_set(function, pause ? (PyTypeObject *)py.PyFunction_Type : observe_retype(slot_offset));
+    py.Py_DecRef((PyObject *)before); /* either counts: `function` itself has references enough */
+  }
+  slot_set(function, pause ? observe_original : ours);
 }
 
 void observe_swap_forget(void) {

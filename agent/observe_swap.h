@@ -10,6 +10,10 @@
 int observe_swap(PyObject *function, vectorcallfunc ours, bool direct, int (*before)(PyObject *function, const void *data),
                  const void *data);
 
+/* Takes an observed function out of observation for a while, or puts it back. Where somebody else has come meanwhile, nothing is
+ * written. */
+void observe_swap_pause(PyObject *function, vectorcallfunc ours, bool direct, bool pause);
+
 /* Where calls of every plain function go: good after the first observe_swap that returned 0. */
 extern vectorcallfunc observe_original;
 

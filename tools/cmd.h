@@ -9,6 +9,7 @@ int cmd_sessions(const struct cli *cli);
 int cmd_tree(const struct cli *cli);
 int cmd_spans(const struct cli *cli);
 int cmd_marks(const struct cli *cli);
+int cmd_overhead(const struct cli *cli);
 int cmd_snapshots(const struct cli *cli);
 int cmd_steps(const struct cli *cli);
 int cmd_stats(const struct cli *cli);

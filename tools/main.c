@@ -28,6 +28,11 @@ static const struct cli_command commands[] = {
      "SELF is the time without that of direct children.\n",
      cmd_stats, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_FAST, 0, 0},
     {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME, 0, 0},
+    {"overhead", "[SINCE]", "What recording cost, from runs under cirron run --overhead-check",
+     "Blocks of steps that are observed and blocks that are not took turns; a pair of them gives a difference. Shown is the\n"
+     "median of the differences with its 95 % interval. SINCE: only sessions that began at or after this time, in\n"
+     "nanoseconds since 1970; without it and --session the latest one. Status 3: there is none that has ended.\n",
+     cmd_overhead, CLI_SESSION, 1, 0},
     {"snapshots", "[TENSOR]", "Statistics of weights and gradients; TENSOR: only this one (* matches anything)", NULL,
      cmd_snapshots, CLI_SESSION | CLI_LIMIT, 1, 0},
     {"sql", "QUERY", "The rows of an SQL query; it can only read",

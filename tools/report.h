@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "cli.h"
+#include "overhead.h"
 #include "pick.h"
 
 enum report_phase { REPORT_DATA, REPORT_FORWARD, REPORT_BACKWARD, REPORT_OPTIMIZER, REPORT_OTHER, REPORT_PHASES };
@@ -112,6 +113,8 @@ struct report {
   struct report_rank *ranks;
   size_t ranks_count;
   int64_t snapshots, snapshot_tensors;
+
+  struct overhead overhead; /* of an overhead check */
 };
 
 void report_gather(const struct cli *cli, const struct pick_session *sessions, size_t count, const struct pick_session *session,

@@ -408,6 +408,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
   gather_losses(out);
   gather_ranks(cli, out);
   report_marks(cli, out);
+  overhead_gather(cli->store, session, &out->overhead);
   out->snapshots = db_value(cli->store, 0, "SELECT count(*) FROM snapshots WHERE sid = ?", session->sid);
   out->snapshot_tensors =
       db_value(cli->store, 0, "SELECT count(DISTINCT tensor_name) FROM snapshots WHERE sid = ?", session->sid);

@@ -257,6 +257,7 @@ json_t *report_json(const struct report *r) {
   json_t *o = json_object(), *others = json_array();
   report_say_ending(r, true, &ending);
   set(o, "session", session_object(r));
+  set(o, "overhead_check", r->overhead.checked ? overhead_json(&r->overhead) : json_null());
   set(o, "ended", text_of(buf_text(&ending)));
   set(o, "open", open_array(r));
   set(o, "data", data_object(r));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../proto/ring_abi.h"
 #include "db.h"
 #include "report.h"
 
@@ -93,7 +94,10 @@ void report_marks(const struct cli *cli, struct report *out) {
   struct table table = {0};
   int64_t sid = out->session->sid;
   sqlite3_stmt *stmt =
-      db_query(cli->store, "SELECT name, mark, value, ts_ns, value_type FROM marks WHERE sid = ? ORDER BY mark", sid);
+      db_query(cli->store,
+               "SELECT name, mark, value, ts_ns, value_type FROM marks WHERE sid = ?"
+               " AND name <> coalesce((SELECT name FROM names WHERE text = '" OVERHEAD_CHECK_MARK "'), -1) ORDER BY mark",
+               sid);
   while (db_step(stmt)) {
     const char *type = (const char *)sqlite3_column_text(stmt, 4);
     bool is_float = type && strcmp(type, "float") == 0;

@@ -151,6 +151,18 @@ static void print_own_cost(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
+/* Under an overhead check steps are missing: that has to be said before any number is read. */
+static void print_check(const struct cli *cli, const struct report *r) {
+  struct buf line = {0};
+  if (!r->overhead.checked)
+    return;
+  fact(cli, "Check", "this was an overhead check: about every second block of steps was not observed and is missing here",
+       YELLOW);
+  for (unsigned i = 0; overhead_say(&r->overhead, i, &line); i++)
+    fact(cli, "", line.data, 0);
+  buf_fini(&line);
+}
+
 static void print_answers(const struct cli *cli, const struct report *r) {
   struct buf line = {0}, hint = {0};
   bool running = strcmp(r->session->state, "running") == 0;
@@ -171,6 +183,7 @@ static void print_answers(const struct cli *cli, const struct report *r) {
   print_bad(cli, r);
   print_errors(cli, r);
   print_own_cost(cli, r);
+  print_check(cli, r);
   buf_fini(&line);
   buf_fini(&hint);
 }

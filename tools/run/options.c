@@ -28,6 +28,8 @@ static const struct option {
      "levels of nested modules that get a forward span"},
     {"cpu-time", "WHEN", "CIRRON_CPU_TIME", WORD, "auto|on|off", "CPU time of steps and epochs (auto), of all spans, of none"},
     {"workers", NULL, "CIRRON_WORKERS=1", FLAG, NULL, "fetch spans of a DataLoader's worker processes"},
+    {"overhead-check", NULL, "CIRRON_OVERHEAD_CHECK=1", FLAG, NULL,
+     "leave about every second block of steps unobserved, and say at the end what recording costs"},
     {"ring-bytes", "SIZE", "CIRRON_RING_BYTES", SIZE, "64K to 64M, in bytes or with K or M", "memory for one thread's records"},
     {"transport", "HOW", "CIRRON_TRANSPORT", WORD, "auto|socket", "how records travel: shared memory, or messages"},
     {"debug", NULL, "CIRRON_DEBUG=1", FLAG, NULL, "say on stderr what the agent decides"},
@@ -87,6 +89,7 @@ static void apply(const struct option *o, const char *text, struct options *out)
   snprintf(name, sizeof name, "%.*s", (int)strcspn(o->setting, "="), o->setting);
   if (o->kind == FLAG)
     text = strchr(o->setting, '=') + 1;
+  out->overhead_check |= strcmp(name, "CIRRON_OVERHEAD_CHECK") == 0;
   if (setenv(name, text, 1) != 0)
     exit(start_say(START_TROUBLE, "out of memory"));
 }
@@ -139,7 +142,8 @@ enum options_result options_parse(int argc, char **argv, struct options *out) {
 
 void options_help(void) {
   printf("Usage: cirron run [OPTION ...] [--] COMMAND [ARGUMENT ...]\n"
-         "Becomes COMMAND, with the agent loaded into it. Nothing stays in between: signals and exit status are its own.\n\n"
+         "Becomes COMMAND, with the agent loaded into it. Nothing stays in between: signals and exit status are its own.\n"
+         "(With --overhead-check it waits for COMMAND, passes signals on, and ends as COMMAND did.)\n\n"
          "Options:\n");
   for (size_t i = 0; i < COUNT; i++) {
     char left[40];

@@ -7,7 +7,7 @@
 
 struct options {
   const char *agent; /* NULL: looked for */
-  bool no_check;
+  bool no_check, overhead_check;
   char **command; /* ends with NULL; the first is never NULL */
 };
 

@@ -12,6 +12,7 @@
 
 #include "../../proto/link_abi.h"
 #include "../place.h"
+#include "check.h"
 #include "options.h"
 
 int start_say(int status, const char *format, ...) {
@@ -138,6 +139,8 @@ int start(int argc, char **argv) {
     status = preload(agent);
   if (status)
     return status;
+  if (options.overhead_check)
+    return check_run(options.command);
   execvp(options.command[0], options.command);
   return start_say(errno == ENOENT ? START_NOT_FOUND : START_CANNOT, "%s: %s", options.command[0], strerror(errno));
 }

@@ -161,3 +161,30 @@ def help_and_version(case, verb):
     if not verb:
         r = cirron(case, "--version")
         case.check(r.returncode == 0 and r.stdout.startswith("cirron ") and r.stdout.count("\n") == 1, f"version: {r}")
+
+
+@test
+def overhead_check_ends_as_the_command_did(case):
+    """It waits for the command, so it has to hand on what would have reached it."""
+    quiet = ["run", "--no-check", "--overhead-check", "--"]
+    env = {"CIRRON_DB": case.folder / "none.db"}
+    for script, status in (("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", -9), ("kill -TERM $$", -15)):
+        r = cirron(case, *quiet, "sh", "-c", "echo out; echo err >&2; " + script, env=env)
+        case.equal((r.returncode, r.stdout), (status, "out\n"), script)
+        lines = r.stderr.splitlines()
+        case.check(len(lines) == 2 and lines[0] == "err" and lines[1].startswith("cirron: what recording cost is not known"), f"{script}: {r.stderr!r}")
+    r = cirron(case, *quiet, "env", env=env)
+    case.check("CIRRON_OVERHEAD_CHECK=1" in r.stdout.splitlines(), "the setting")
+    r = cirron(case, *quiet, "no-such-command", env=env)
+    case.equal((r.returncode, r.stderr.count("\n")), (127, 1), f"a command that is not there: {r.stderr!r}")
+
+
+@test
+def overhead_check_passes_signals_on(case):
+    trap = "trap 'echo heard; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    p = subprocess.Popen([CIRRON, "run", "--no-check", "--overhead-check", "--", "sh", "-c", trap], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, env=dict(clean_env(), CIRRON_DB=str(case.folder / "none.db")), cwd=case.folder)
+    case.equal(p.stdout.readline(), "ready\n", "the command")
+    p.send_signal(signal.SIGTERM)
+    out, _ = p.communicate(timeout=30)
+    case.equal((p.returncode, out), (5, "heard\n"), "ended by its own handler")

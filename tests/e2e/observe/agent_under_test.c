@@ -105,8 +105,9 @@ struct env session_env;
 
 static void table_fill(const char *const (*from)[3], size_t n) {
   for (size_t i = 0; i < n; i++)
-    table[i] = (struct probe){from[i][0], from[i][1], from[i][2][0] != 0, handlers[i].enter, handlers[i].leave};
-  table[15] = (struct probe){"run", "time", true, handlers[15].enter, handlers[15].leave};
+    table[i] =
+        (struct probe){from[i][0], from[i][1], from[i][2][0] != 0, handlers[i].enter, handlers[i].leave, OBSERVE_NO_PACE};
+  table[15] = (struct probe){"run", "time", true, handlers[15].enter, handlers[15].leave, OBSERVE_NO_PACE};
   observe_add(table, n);
 }
 
@@ -246,7 +247,7 @@ static void leave_nothing(struct observe_call *call, PyObject *result) {
 
 /* What observing costs without what a probe does. */
 EXPORT int test_observe_for_nothing(PyObject *function) {
-  static const struct probe nothing = {"none", "none", true, enter_nothing, leave_nothing};
+  static const struct probe nothing = {"none", "none", true, enter_nothing, leave_nothing, OBSERVE_NO_PACE};
   return observe_function(function, &nothing);
 }
 

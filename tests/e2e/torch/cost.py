@@ -63,3 +63,99 @@ os.wait()
 print(ci.health()["overhead_ns"] >= parent)
 """)])
     t.equal((done.rc, done.out, done.err), (0, "True\nTrue\n", ""), "the script")
+
+
+CHECKED = TORCH + """
+job, loader, held_out = Learner(), rows({steps}), rows(5)
+for epoch in range(3):
+    job.model.train()
+    for i, (x, y) in enumerate(loader):
+        job.learn(x, y)
+        if epoch == 1 and i == {steps} // 2:
+            with torch.no_grad():
+                for a, b in held_out:
+                    job.model(a)
+    job.model.eval()
+    with torch.no_grad():
+        for x, y in held_out:
+            job.model(x)
+job.show()
+"""
+STEPS = 1200
+
+
+@test
+def overhead_check_leaves_steps_out(t):
+    t.collect()
+    script = t.script(CHECKED.replace("{steps}", str(STEPS)))
+    plain = t.run([t.python, script], False)
+    traced = t.run([t.python, script], True, {"CIRRON_OVERHEAD_CHECK": "1"})
+    t.equal((traced.rc, traced.out, traced.err), (plain.rc, plain.out, plain.err), "the job")
+    st = t.store()
+    pairs = [m["attrs"] for m in st.marks_of("cirron.overhead_check")]
+    t.check(len(pairs) >= 6, f"{len(pairs)} pairs of blocks")
+    t.check(all(min(p.values()) > 0 for p in pairs), f"pairs: {pairs[:3]}")
+    t.equal([e["index"] for e in st.of("epoch")], [0, 1, 2], "epochs")
+    evals = st.of("eval")
+    t.equal(len(evals), 4, "evaluation passes")
+    t.equal([st.parent(e)["name"] for e in evals].count("epoch"), 1, "evaluation inside an epoch")
+    t.equal([len(st.inside(e, "forward")) for e in evals], [5] * 4, "batches evaluated")
+    steps = st.of("step")
+    left_out = sum(p["unobserved_steps"] for p in pairs)
+    t.check(STEPS / 2 < len(steps) <= 3 * STEPS - left_out, f"{len(steps)} steps stored, {left_out} in blocks that were not observed")
+    for step in steps:
+        t.equal(st.order(step), ["data_load", "forward", "backward", "optimizer_step"], "order in a step")
+    t.check(all(st.parent(s)["name"] == "epoch" for s in steps), "a step outside of an epoch")
+    r = subprocess.run([QUERY, "--db", st.db, "report"], capture_output=True, text=True, env=clean_env())
+    t.check("Check  " in r.stdout and "was not observed and is missing here" in r.stdout and "pairs of blocks" in r.stdout, r.stdout[:900])
+    t.check("cirron.overhead_check" not in r.stdout, "the agent's own marks are among the script's")
+
+
+@test
+def overhead_check_of_a_short_training(t):
+    t.collect()
+    done = t.run([t.python, t.script(TORCH + "job = Learner()\nfor x, y in rows(30): job.learn(x, y)\n")], True, {"CIRRON_OVERHEAD_CHECK": "1"})
+    t.equal((done.rc, done.err), (0, ""), "the job")
+    st = t.store()
+    t.counts(st.spans, epoch=1, step=30, data_load=30, forward=30, backward=30, optimizer_step=30)
+    r = subprocess.run([QUERY, "--db", st.db, "overhead"], capture_output=True, text=True, env=clean_env())
+    t.check(r.returncode == 0 and "not known: 0 pairs" in r.stdout, f"{r.returncode} {r.stdout} {r.stderr}")
+
+
+@test
+def overhead_check_without_a_loader(t):
+    t.collect()
+    done = t.run([t.python, t.script(TORCH + """
+job, x, y = Learner(), torch.randn(3, 5), torch.randn(3, 1)
+for i in range(4000):
+    with ci.scope("turn"):
+        job.learn(x, y)
+job.show()
+""")], True, {"CIRRON_OVERHEAD_CHECK": "1"})
+    t.equal((done.rc, done.err), (0, ""), "the job")
+    st = t.store()
+    t.equal(len(st.of("turn")), 4000, "scopes made by hand")
+    t.check(500 < len(st.of("forward")) < 3500, f"{len(st.of('forward'))} forwards")
+    t.check(len(st.marks_of("cirron.overhead_check")) >= 2, "pairs")
+
+
+@test
+def overhead_check_with_workers_that_are_forked(t):
+    t.collect()
+    done = t.run([t.python, t.script(TORCH + """
+job = Learner()
+for _ in range(3):
+    for x, y in rows(200, num_workers=1):
+        job.learn(x, y)
+pid = os.fork()
+if pid == 0:
+    for x, y in rows(4):
+        job.learn(x, y)
+    os._exit(0)
+os.waitpid(pid, 0)
+""")], True, {"CIRRON_OVERHEAD_CHECK": "1"})
+    t.equal(done.rc, 0, f"the job: {done.err[-300:]}")
+    st = t.store()
+    child = [s for s in st.spans if s["pid"] != done.pid]
+    t.counts(child, epoch=1, step=4, data_load=4, forward=4, backward=4, optimizer_step=4)
+    t.equal(len(st.of("epoch", done.pid)), 3, "epochs of the parent")
