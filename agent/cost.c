@@ -16,6 +16,8 @@ static struct {
   uint64_t reading;   /* ticks between two readings of the counter */
 } origin;
 
+void (*cost_watch)(void);
+
 static uint64_t *_Atomic counter;
 static _Atomic uint64_t unclaimed; /* spent before there was a counter */
 

@@ -35,6 +35,9 @@ extern __thread struct cost_thread cost_thread;
 /* Once, as early as can be: where the counter stands. */
 void cost_start(void);
 
+/* Not NULL: called after an observed call that was timed, with the GIL held and nothing of ours half done. */
+extern void (*cost_watch)(void);
+
 /* Sums go to this counter from now on, with what was spent before. NULL: kept until there is one. */
 void cost_to(uint64_t *counter);
 void cost_forget(void); /* in the child of a fork: nothing was spent yet */

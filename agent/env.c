@@ -189,6 +189,7 @@ static const struct setting settings[] = {
     {"FLUSH_INTERVAL", TYPE_NUMBER, "seconds from 0.001 to 3600", "1.0", NOT_KEPT, 0.001, 3600},
     {"FRAMEWORKS", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
     {"FRAMES", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
+    {"MAX_OVERHEAD", TYPE_NUMBER, "per cent, a number above 0 and up to 100", "no bound", KEPT(max_overhead), 1e-9, 100},
     {"MODULE_DEPTH", TYPE_UINT, "a whole number from 1 to 63", "1", KEPT(module_depth), 1, 63},
     {"WORKERS", TYPE_BOOL, BOOLEAN, "0", KEPT(workers), 0, 0},
     {"CPU_TIME", TYPE_WORD, "auto|on|off", "auto", KEPT(cpu_time), 0, 0},
@@ -251,7 +252,11 @@ static bool setting_apply(const struct setting *setting, const char *text, struc
       *(unsigned *)to = (unsigned)whole;
     return true;
   case TYPE_NUMBER:
-    return parse_number(text, &number) && in_range(setting, number);
+    if (!parse_number(text, &number) || !in_range(setting, number))
+      return false;
+    if (to)
+      *(double *)to = number;
+    return true;
   case TYPE_RING:
     return parse_ring(text, to);
   case TYPE_SOCKET:

@@ -19,6 +19,7 @@ struct env {
   bool offline;            /* CIRRON_SOCKET names a path no socket can have: look for no collector */
   unsigned ring_cells;     /* CIRRON_RING_BYTES / 64, a power of two */
   unsigned ring_cells_max; /* CIRRON_RING_BYTES_MAX / 64, of a spare ring; none where it is not more than ring_cells */
+  double max_overhead;     /* CIRRON_MAX_OVERHEAD, per cent; 0: no bound */
   unsigned module_depth;   /* CIRRON_MODULE_DEPTH */
   enum env_cpu_time cpu_time;
   enum env_transport transport;

@@ -23,11 +23,13 @@
 #include "module_state.h"
 #include "scope.h"
 #include "session.h"
+#include "shed.h"
 #include "torch.h"
 
 /* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
 static void agent_forked(void) {
   check_forget();
+  shed_forget();
   scope_forget();
   session_forget();
   torch_forget();
@@ -45,6 +47,7 @@ bool agent_start(void) {
   session_init();
   torch_add_probes();
   check_start();
+  shed_start();
   return pthread_atfork(NULL, NULL, agent_forked) == 0;
 }
 

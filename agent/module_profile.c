@@ -12,6 +12,7 @@
 #include "ring_writer.h"
 #include "segment.h"
 #include "session.h"
+#include "shed.h"
 
 struct profiler {
   PyObject *settings; /* what was asked for, checked: a dict */
@@ -306,7 +307,7 @@ static int set_cost(PyObject *dict, const struct session *session) {
   uint64_t age = session ? session_clock() - session->start_ns : 0;
   bool known = spent && age;
   PyObject *ratio = known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none();
-  return set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) |
+  return set_count(dict, "detail_shed_count", shed_level) | set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) |
          set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) |
          set(dict, "overhead_ratio", ratio);
 }

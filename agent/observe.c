@@ -60,6 +60,8 @@ PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, 
   else
     leave_failed(probe, &call);
   cost_end(&cost);
+  if (__builtin_expect(cost.weight && cost_watch, 0))
+    cost_watch();
   return result;
 }
 

@@ -14,6 +14,7 @@
 #include "py.h"
 #include "scope.h"
 #include "session.h"
+#include "shed.h"
 
 #define FETCH_MODULE "torch.utils.data._utils.fetch"
 #define WATCHED 64u /* iterators under way in the process; of more, the end of the pass is seen only by exhaustion */
@@ -75,7 +76,7 @@ static bool forward_enter(struct observe_call *call) {
     return false;
   call->state[0] = scope;
   forwards++;
-  struct span *span = open_span(call, SPAN_FORWARD, NAME_FORWARD);
+  struct span *span = shed_is(SHED_FORWARDS) ? NULL : open_span(call, SPAN_FORWARD, NAME_FORWARD);
   int train = py_attr_true(call->args[0], training_name());
   loop_forward(scope, train != 0);
   if (span) {
@@ -103,7 +104,8 @@ static bool backward_enter(struct observe_call *call) {
   call->state[0] = scope;
   backwards++;
   loop_backward(scope);
-  open_span(call, SPAN_BACKWARD, NAME_BACKWARD);
+  if (!shed_is(SHED_BACKWARDS))
+    open_span(call, SPAN_BACKWARD, NAME_BACKWARD);
   return true;
 }
 

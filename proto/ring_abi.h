@@ -87,8 +87,9 @@ enum span_flag {
   SPAN_DOUBTFUL = 16,  /* only in an open slot: if the process dies now, this span never was; its children are its parent's */
 };
 
-/* A mark of the agent's own: a pair of blocks of an overhead check. */
+/* Marks of the agent's own: a pair of blocks of an overhead check; detail that is left out from then on. */
 #define OVERHEAD_CHECK_MARK "cirron.overhead_check"
+#define SHED_MARK "cirron.shed"
 
 enum mark_type { MARK_FLOAT = 1, MARK_INT = 2, MARK_BOOL = 3, MARK_STRING = 4 };
 enum mark_flag { MARK_SUMMARY = 1 };

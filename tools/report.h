@@ -71,6 +71,13 @@ struct report_error { /* spans of one name that an exception left */
   int64_t count;
 };
 
+struct report_shed { /* detail that the agent left out from some moment on, because it cost too much */
+  char *what;
+  size_t what_len;
+  int64_t ts_ns;
+  double share; /* its own cost by then */
+};
+
 struct report_rank { /* of a job of several */
   const struct pick_session *session;
   int64_t steps, step_ns, data_ns;
@@ -114,6 +121,8 @@ struct report {
   size_t ranks_count;
   int64_t snapshots, snapshot_tensors;
 
+  struct report_shed *sheds;
+  size_t sheds_count;
   struct overhead overhead; /* of an overhead check */
 };
 

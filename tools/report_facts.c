@@ -352,6 +352,23 @@ static void gather_open(const struct cli *cli, struct report *out) {
     add_open(out, stmt);
 }
 
+static void gather_sheds(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT m.value, m.ts_ns, m.attrs FROM marks m JOIN names n USING (name) WHERE m.sid = ?"
+                                " AND n.text = '" SHED_MARK "' ORDER BY m.mark",
+                                out->session->sid);
+  while (db_step(stmt)) {
+    const char *text = (const char *)sqlite3_column_text(stmt, 2);
+    json_t *attrs = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT);
+    out->sheds = buf_realloc(out->sheds, (out->sheds_count + 1) * sizeof *out->sheds);
+    struct report_shed *shed = &out->sheds[out->sheds_count++];
+    shed->what = copy(stmt, 0, &shed->what_len);
+    shed->ts_ns = sqlite3_column_int64(stmt, 1);
+    shed->share = json_number_value(json_object_get(attrs, "cost_ppm")) / 1e6;
+    json_decref(attrs);
+  }
+}
+
 static void gather_losses(struct report *out) {
   const char *text = out->session->dropped, *reason;
   json_t *dropped = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT), *count;
@@ -406,6 +423,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
   gather_errors(cli, out);
   gather_open(cli, out);
   gather_losses(out);
+  gather_sheds(cli, out);
   gather_ranks(cli, out);
   report_marks(cli, out);
   overhead_gather(cli->store, session, &out->overhead);
@@ -427,6 +445,9 @@ void report_fini(struct report *report) {
     free(report->losses[i].reason);
   for (size_t i = 0; i < report->errors_count; i++)
     free(report->errors[i].name);
+  for (size_t i = 0; i < report->sheds_count; i++)
+    free(report->sheds[i].what);
+  free(report->sheds);
   free(report->errors);
   free(report->values);
   free(report->scopes);

@@ -96,6 +96,14 @@ static json_t *step_object(const struct report *r, const struct report_step *s) 
   return o;
 }
 
+static json_t *sheds_array(const struct report *r) {
+  json_t *array = json_array();
+  for (size_t i = 0; i < r->sheds_count; i++)
+    json_array_append_new(array, json_pack("{s:o,s:I,s:f}", "what", text_or_null(r->sheds[i].what, r->sheds[i].what_len),
+                                           "ts_ns", (json_int_t)r->sheds[i].ts_ns, "overhead_ratio", r->sheds[i].share));
+  return array;
+}
+
 static json_t *training_object(const struct report *r) {
   struct buf verdict = {0}, hint = {0};
   json_t *o = json_object();
@@ -257,6 +265,7 @@ json_t *report_json(const struct report *r) {
   json_t *o = json_object(), *others = json_array();
   report_say_ending(r, true, &ending);
   set(o, "session", session_object(r));
+  set(o, "left_out", sheds_array(r));
   set(o, "overhead_check", r->overhead.checked ? overhead_json(&r->overhead) : json_null());
   set(o, "ended", text_of(buf_text(&ending)));
   set(o, "open", open_array(r));

@@ -93,11 +93,11 @@ static void name_value(const struct cli *cli, struct report_value *v) {
 void report_marks(const struct cli *cli, struct report *out) {
   struct table table = {0};
   int64_t sid = out->session->sid;
-  sqlite3_stmt *stmt =
-      db_query(cli->store,
-               "SELECT name, mark, value, ts_ns, value_type FROM marks WHERE sid = ?"
-               " AND name <> coalesce((SELECT name FROM names WHERE text = '" OVERHEAD_CHECK_MARK "'), -1) ORDER BY mark",
-               sid);
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT name, mark, value, ts_ns, value_type FROM marks WHERE sid = ?"
+                                " AND name NOT IN (SELECT name FROM names WHERE text IN ('" OVERHEAD_CHECK_MARK "', '" SHED_MARK
+                                "')) ORDER BY mark",
+                                sid);
   while (db_step(stmt)) {
     const char *type = (const char *)sqlite3_column_text(stmt, 4);
     bool is_float = type && strcmp(type, "float") == 0;

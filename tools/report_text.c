@@ -151,6 +151,20 @@ static void print_own_cost(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
+static void print_sheds(const struct cli *cli, const struct report *r) {
+  struct buf line = {0};
+  char text[UNITS_MAX];
+  for (size_t i = 0; i < r->sheds_count; i++) {
+    const struct report_shed *s = &r->sheds[i];
+    buf_clear(&line);
+    text_show_cut(&line, s->what, s->what_len, cli->style.utf8, 60);
+    buf_printf(&line, ", from %s on", units_duration(s->ts_ns - r->session->start_ns, text));
+    buf_printf(&line, ": recording cost %.2f %% of the time, more than CIRRON_MAX_OVERHEAD allows", s->share * 100);
+    fact(cli, i ? "" : "Left out", line.data, YELLOW);
+  }
+  buf_fini(&line);
+}
+
 /* Under an overhead check steps are missing: that has to be said before any number is read. */
 static void print_check(const struct cli *cli, const struct report *r) {
   struct buf line = {0};
@@ -183,6 +197,7 @@ static void print_answers(const struct cli *cli, const struct report *r) {
   print_bad(cli, r);
   print_errors(cli, r);
   print_own_cost(cli, r);
+  print_sheds(cli, r);
   print_check(cli, r);
   buf_fini(&line);
   buf_fini(&hint);

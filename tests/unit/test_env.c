@@ -153,6 +153,19 @@ static void numbers(void **state) {
     assert_int_equal(env.module_depth, 1);
     assert_one_line("CIRRON_MODULE_DEPTH", bad[i], "1 to 63");
   }
+  with("CIRRON_MAX_OVERHEAD", "0.5");
+  assert_true(env.max_overhead > 0.49 && env.max_overhead < 0.51);
+  with("CIRRON_MAX_OVERHEAD", "100");
+  assert_true(env.max_overhead > 99.9);
+  static const char *const no_bounds[] = {"abc", "0", "-1", "100.1", "nan", "1%", "0.0"};
+  for (size_t i = 0; i < sizeof(no_bounds) / sizeof(no_bounds[0]); i++) {
+    with("CIRRON_MAX_OVERHEAD", no_bounds[i]);
+    assert_true(env.max_overhead == 0);
+    assert_one_line("CIRRON_MAX_OVERHEAD", no_bounds[i], "above 0 and up to 100");
+  }
+  with("CIRRON_OVERHEAD_CHECK", "maybe");
+  assert_false(env.overhead_check);
+  assert_one_line("CIRRON_OVERHEAD_CHECK", "maybe", "0 or 1");
   static const char *const rates[] = {"0", "1", "0.5", ".25", "1.", "1e-3", "100E-2"};
   for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
     with("CIRRON_SAMPLE_RATE", rates[i]);

@@ -21,6 +21,7 @@
 #include "agent/scope.h"
 #include "agent/segment.h"
 #include "agent/session.h"
+#include "agent/shed.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_NAMES 4096
@@ -37,6 +38,7 @@ struct scope {
 };
 
 struct env session_env = {.enabled = true};
+_Atomic unsigned shed_level;
 _Atomic uint64_t link_due_ns;
 static struct session session = {.prefix = 0xabcdef0000000001};
 static unsigned generation = 1;
