@@ -19,6 +19,8 @@ _Atomic uint64_t link_due_ns = UINT64_MAX;
 void link_tick(uint64_t now_ns) {
   (void)now_ns;
 }
+void link_hurry(void) {
+}
 void link_goodbye(uint64_t patience_ns) {
   (void)patience_ns;
 }
