@@ -99,6 +99,16 @@ static int on_hello(struct conn *c, const Cirron__Hello *hello) {
   return 0;
 }
 
+/* One ring too many ends no connection. */
+static int ring_err(const struct conn *c, int err) {
+  if (err != -EMFILE)
+    return err;
+  log_limited(LOG_LIMIT, "session", 0,
+              "pid %d has more than %zu rings or 2 GiB of them; further ones are not read (--max-rings)", (int)c->peer.pid,
+              c->all->roster->max_rings);
+  return 0;
+}
+
 static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
   int fd = take_fd(c);
   if (fd < 0 || !c->session || c->session->phase != SESSION_LIVE || c->session->by_messages) {
@@ -109,23 +119,13 @@ static int on_ring(struct conn *c, const Cirron__RingAttach *ring) {
   struct roster *roster = c->all->roster;
   int err = session_attach(c->session, fd, ring->ring_no, ring->cells, roster->max_rings, roster->store);
   close(fd);
-  if (err != -EMFILE)
-    return err;
-  log_limited(LOG_LIMIT, "session", 0,
-              "pid %d has more than %zu rings or 2 GiB of them; further ones are not read (--max-rings)", (int)c->peer.pid,
-              roster->max_rings);
-  return 0;
+  return ring_err(c, err);
 }
 
 static int on_batch(struct conn *c, const Cirron__SpanBatch *batch) {
   struct roster *roster = c->all->roster;
   int err = batch_records(c->session, batch, roster->max_rings, roster->store);
-  if (err != -EMFILE)
-    return err;
-  log_limited(LOG_LIMIT, "session", 0,
-              "pid %d has more than %zu rings or 2 GiB of them; further ones are not read (--max-rings)", (int)c->peer.pid,
-              roster->max_rings);
-  return 0;
+  return ring_err(c, err);
 }
 
 /* Has it sent more than we keep in memory that is ours? */

@@ -132,7 +132,10 @@ struct process_exit process_exit_status(int pidfd, pid_t pid) {
   return (struct process_exit){.code = -1};
 }
 
-enum process_mapping process_mapping(pid_t pid, ino_t inode) {
+/* Is this line of a maps file the wanted one: 1, 0, or -1 for the rest of an overlong line. */
+typedef int (*maps_line)(const char *line, const void *wanted);
+
+static enum process_mapping maps_look(pid_t pid, maps_line is_it, const void *wanted) {
   char path[40], line[512];
   snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
   FILE *f = fopen(path, "re");
@@ -140,14 +143,9 @@ enum process_mapping process_mapping(pid_t pid, ino_t inode) {
     return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
   enum process_mapping found = PROCESS_GONE;
   while (found != PROCESS_MAPS && fgets(line, sizeof line, f)) {
-    unsigned long long ino = 0;
-    int name = 0;
-    if (sscanf(line, "%*s %*s %*s %*s %llu %n", &ino, &name) < 1)
-      continue; /* the rest of an overlong line */
-    found = PROCESS_MAPS_NOT;
-    const char *wanted = inode ? "/memfd:" : "/memfd:" PROCESS_MEMFD;
-    if ((!inode || ino == inode) && strncmp(line + name, wanted, strlen(wanted)) == 0)
-      found = PROCESS_MAPS;
+    int here = is_it(line, wanted);
+    if (here >= 0)
+      found = here ? PROCESS_MAPS : PROCESS_MAPS_NOT;
   }
   if (ferror(f) && found != PROCESS_MAPS)
     found = PROCESS_UNKNOWN;
@@ -155,23 +153,34 @@ enum process_mapping process_mapping(pid_t pid, ino_t inode) {
   return found;
 }
 
+static int is_memfd(const char *line, const void *wanted) {
+  unsigned long long ino = 0;
+  int name = 0;
+  ino_t inode = *(const ino_t *)wanted;
+  const char *start = inode ? "/memfd:" : "/memfd:" PROCESS_MEMFD;
+  if (sscanf(line, "%*s %*s %*s %*s %llu %n", &ino, &name) < 1)
+    return -1;
+  return (!inode || ino == inode) && strncmp(line + name, start, strlen(start)) == 0;
+}
+
+enum process_mapping process_mapping(pid_t pid, ino_t inode) {
+  return maps_look(pid, is_memfd, &inode);
+}
+
+struct range {
+  uint64_t address, bytes;
+};
+
+static int is_range(const char *line, const void *wanted) {
+  const struct range *r = wanted;
+  unsigned long long from, to;
+  if (sscanf(line, "%llx-%llx ", &from, &to) < 2)
+    return -1;
+  return from == r->address && to - from == r->bytes;
+}
+
 enum process_mapping process_maps_range(pid_t pid, uint64_t address, uint64_t bytes) {
-  char path[40], line[512];
-  snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-  FILE *f = fopen(path, "re");
-  if (!f)
-    return errno == ENOENT || errno == ESRCH ? PROCESS_GONE : PROCESS_UNKNOWN;
-  enum process_mapping found = PROCESS_GONE;
-  while (found != PROCESS_MAPS && fgets(line, sizeof line, f)) {
-    unsigned long long from, to;
-    if (sscanf(line, "%llx-%llx ", &from, &to) < 2)
-      continue; /* the rest of an overlong line */
-    found = from == address && to - from == bytes ? PROCESS_MAPS : PROCESS_MAPS_NOT;
-  }
-  if (ferror(f) && found != PROCESS_MAPS)
-    found = PROCESS_UNKNOWN;
-  fclose(f);
-  return found;
+  return maps_look(pid, is_range, &(struct range){address, bytes});
 }
 
 int process_start_wall(pid_t pid, int64_t *start_ns) {
