@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "loop.h"
 #include "observe.h"
 #include "observe_swap.h"
@@ -110,7 +111,7 @@ static void boundary(struct scope *scope, const void *iterator) {
   check.stepped = false;
   if (!due || check.hopeless || (!check.paused && !loop_quiet(scope, iterator)))
     return;
-  uint64_t now = session_clock();
+  uint64_t now = clock_system();
   switch (check.phase) {
   case RESTING:
     if (check.length)
@@ -124,7 +125,7 @@ static void boundary(struct scope *scope, const void *iterator) {
   case LEADING:
     enter(MEASURING, check.length, now);
     check.begun_cpu_ns = scope_cpu_clock();
-    check.begun_ns = session_clock();
+    check.begun_ns = clock_system();
     break;
   case MEASURING:
     block_end(scope, now);

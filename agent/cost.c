@@ -2,7 +2,6 @@
 #include "cost.h"
 
 #include <stddef.h>
-#include <time.h>
 
 /* A call that took longer was interrupted, by the scheduler or a page fault: that happens once, not in all the calls that it stands
  * for. Seldom as it is, it would otherwise drown the rest. */
@@ -11,43 +10,19 @@
 /* The initial-exec model has little room in a library that is loaded while the program runs: this is all. */
 __thread struct cost_thread cost_thread = {.left = 1, .gap = 1, .random = 1};
 
-static struct {
-  uint64_t ticks, ns; /* both clocks at one instant */
-  uint64_t reading;   /* ticks between two readings of the counter */
-} origin;
+static uint64_t reading; /* ticks between two readings of the counter */
 
 void (*cost_watch)(void);
 
 static uint64_t *_Atomic counter;
 static _Atomic uint64_t unclaimed; /* spent before there was a counter */
 
-static uint64_t clock_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail */
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-#ifndef __x86_64__
-uint64_t cost_clock(void);
-uint64_t cost_clock(void) {
-  return clock_ns();
-}
-#endif
-
 void cost_start(void) {
-  origin.reading = UINT64_MAX;
+  reading = UINT64_MAX;
   for (int i = 0; i < 8; i++) {
-    uint64_t before = cost_ticks(), between = cost_ticks() - before;
-    origin.reading = between < origin.reading ? between : origin.reading;
+    uint64_t before = clock_ticks(), between = clock_ticks() - before;
+    reading = between < reading ? between : reading;
   }
-  origin.ns = clock_ns();
-  origin.ticks = cost_ticks();
-}
-
-/* The counter's pace is what it did since the start: no calibration, and right whatever the processor. */
-static uint64_t to_ns(uint64_t ticks) {
-  uint64_t past_ns = clock_ns() - origin.ns, past = cost_ticks() - origin.ticks;
-  return past ? (uint64_t)((double)ticks * (double)past_ns / (double)past) : 0;
 }
 
 static void spend(uint64_t ns) {
@@ -84,11 +59,11 @@ uint32_t cost_weight(void) {
 }
 
 void cost_add(const struct cost_timing *timing) {
-  uint64_t took = cost_ticks() - timing->begun;
+  uint64_t took = clock_ticks() - timing->begun;
   uint64_t own = took - (cost_thread.apart - timing->apart);
   cost_thread.apart = timing->apart + took;
-  if ((int64_t)took < 0 || own > took || own <= origin.reading) /* counters of two processors that disagree */
+  if ((int64_t)took < 0 || own > took || own <= reading) /* counters of two processors that disagree */
     return;
-  uint64_t ns = to_ns(own - origin.reading);
+  uint64_t ns = clock_ticks_ns(own - reading);
   spend(ns > INTERRUPTED_NS ? ns : ns * timing->weight);
 }

@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#include "clock.h"
+
 #define COST_FIRST 32u /* calls of a thread that are timed each */
 #define COST_GAP 64u   /* then every 33rd to 95th: no pattern of the job's can keep in step with that */
 
@@ -32,7 +34,7 @@ struct cost_thread {
 };
 extern __thread struct cost_thread cost_thread;
 
-/* Once, as early as can be: where the counter stands. */
+/* Once, after clock_start: how long a reading of the counter takes. */
 void cost_start(void);
 
 /* Not NULL: called after an observed call that was timed, with the GIL held and nothing of ours half done. */
@@ -42,17 +44,8 @@ extern void (*cost_watch)(void);
 void cost_to(uint64_t *counter);
 void cost_forget(void); /* in the child of a fork: nothing was spent yet */
 
-static inline uint64_t cost_ticks(void) {
-#ifdef __x86_64__
-  return __builtin_ia32_rdtsc();
-#else
-  extern uint64_t cost_clock(void);
-  return cost_clock();
-#endif
-}
-
 static inline struct cost_timing cost_timing_of(uint32_t weight) {
-  return (struct cost_timing){.begun = cost_ticks(), .apart = cost_thread.apart, .weight = weight};
+  return (struct cost_timing){.begun = clock_ticks(), .apart = cost_thread.apart, .weight = weight};
 }
 
 uint32_t cost_weight(void);                      /* of the call that is timed now; sets when the next one is */

@@ -52,6 +52,7 @@ bool agent_start(void) {
 }
 
 __attribute__((constructor)) static void agent_load(void) {
+  clock_start();
   cost_start();
   struct cost_timing cost = cost_rare();
   (void)attach_early(); /* false: no interpreter here, or not yet */

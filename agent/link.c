@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "../proto/link_abi.h"
+#include "clock.h"
 #include "cost.h"
 #include "env.h"
 #include "fd.h"
@@ -468,12 +469,6 @@ void link_tick(uint64_t now_ns) {
 
 /* The end. */
 
-static uint64_t clock_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail */
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* 0: done, for better or worse. -EAGAIN: worth another try. */
 static int try_goodbye(uint64_t now_ns) {
   if (!connection_alive(now_ns) && reach(now_ns) < 0)
@@ -492,7 +487,7 @@ static int try_goodbye(uint64_t now_ns) {
 static int goodbye_step(void) {
   if (!take())
     return -EAGAIN;
-  int r = state.ended || !session_get() ? 0 : try_goodbye(clock_ns());
+  int r = state.ended || !session_get() ? 0 : try_goodbye(clock_system());
   give();
   return r;
 }
@@ -508,8 +503,8 @@ static bool stalls(uint64_t now_ns) {
 
 void link_goodbye(uint64_t patience_ns) {
   int saved = errno;
-  uint64_t until = clock_ns() + patience_ns, now;
-  while (goodbye_step() == -EAGAIN && (now = clock_ns()) < until && !stalls(now))
+  uint64_t until = clock_system() + patience_ns, now;
+  while (goodbye_step() == -EAGAIN && (now = clock_system()) < until && !stalls(now))
     nanosleep(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS}, NULL);
   if (take()) {
     disconnect();

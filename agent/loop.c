@@ -10,14 +10,14 @@
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator) {
   if (scope_find(scope, SPAN_DATA_LOAD))
     return; /* a data set's own business */
-  pass_begin(scope, scope_loop(scope), loader, iterator, session_clock());
+  pass_begin(scope, scope_loop(scope), loader, iterator, scope_clock(scope));
 }
 
 void loop_pass_end(const void *iterator, bool exhausted) {
   struct scope *scope = scope_peek();
   struct loop_pass *pass = scope ? pass_of(scope_loop(scope), iterator) : NULL;
   if (pass)
-    pass_finish(scope, scope_loop(scope), pass, session_clock(), exhausted);
+    pass_finish(scope, scope_loop(scope), pass, scope_clock(scope), exhausted);
 }
 
 /* A pass that began inside the step is evaluation, until it shows that it is not. */
@@ -29,7 +29,7 @@ struct span *loop_load_begin(struct scope *scope, const void *iterator) {
   struct loop *l = scope_loop(scope);
   if (scope_find(scope, SPAN_DATA_LOAD))
     return NULL;
-  uint64_t now = session_clock();
+  uint64_t now = scope_clock(scope);
   struct loop_pass *pass = pass_ask(scope, l, iterator, now);
   const void *loader = pass ? pass->loader : iterator;
   bool had_step = l->step != NULL;
@@ -58,7 +58,7 @@ void loop_load_end(struct scope *scope, const void *iterator, struct span *load,
   const void *loader = pass ? pass->loader : iterator;
   uint64_t start_ns = load->start_ns;
   bool in_step = load->parent == l->step_id;
-  scope_pop(scope, load, session_clock(), 0);
+  scope_pop(scope, load, scope_clock(scope), 0);
   if (pass) {
     pass->ahead |= pass->items == 1 && !pass->used;
     pass->items++;
@@ -98,7 +98,7 @@ void loop_backward(struct scope *scope) {
 }
 
 void loop_optimizer(struct scope *scope) {
-  scope_loop(scope)->optimizer_ns = session_clock();
+  scope_loop(scope)->optimizer_ns = scope_clock(scope);
 }
 
 void loop_update_begin(struct scope *scope) {

@@ -151,7 +151,7 @@ void step_enter_pass(struct scope *scope, struct loop *l) {
   step_dissolve(scope, l);
   struct span *s = scope_insert(scope, SPAN_STEP, name_id(NAME_STEP), next_step, pass->first_ns, pass->first_parent);
   if (!s) /* the scope in which that was is closed */
-    s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, session_clock());
+    s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, scope_clock(scope));
   if (!s)
     return;
   step_is(l, s);

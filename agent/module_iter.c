@@ -32,9 +32,9 @@ static void span_close(struct iter *it) {
     return;
   struct scope *scope = module_span_stack(&span);
   if (scope)
-    loop_pop(scope, span.span, session_clock(), 0);
+    loop_pop(scope, span.span, scope_clock(scope), 0);
   else if (span.here != module_here())
-    (void)module_left(&span, session_clock(), 0, NULL); /* an ended thread has closed it */
+    (void)module_left(&span, scope_now(), 0, NULL); /* an ended thread has closed it */
 }
 
 static void span_open(struct iter *it) {
@@ -47,7 +47,7 @@ static void span_open(struct iter *it) {
     it->name = it->kind == SPAN_EPOCH ? segment_name("epoch", 5) : segment_name("batch", 5);
     it->name_session = session->prefix;
   }
-  struct span *span = scope_push(scope, it->kind, it->name, index, session_clock());
+  struct span *span = scope_push(scope, it->kind, it->name, index, scope_clock(scope));
   if (span)
     it->span = (struct module_span){.span = span, .id = span->id, .session = session->prefix, .here = module_here()};
 }

@@ -130,7 +130,7 @@ static void close_late(struct left *l) {
   if (!above) {
     loop_pop(scope, span, l->end_ns, l->exception);
   } else if (above->start_ns < l->end_ns) {
-    loop_pop(scope, span, session_clock(), l->exception);
+    loop_pop(scope, span, scope_clock(scope), l->exception);
   } else {
     scope_move(scope, span->id, l->end_ns, span->parent);
     scope_close_below(scope, span, l->end_ns);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "clock.h"
 #include "link.h"
 #include "module_state.h"
 #include "ring_writer.h"
@@ -219,7 +220,7 @@ PyObject *module_flush(PyObject *self, PyObject *unused) {
   (void)self;
   (void)unused;
   if (session_get())
-    link_tick(session_clock());
+    link_tick(clock_system());
   return module_none();
 }
 
@@ -304,7 +305,7 @@ static int set_cost(PyObject *dict, const struct session *session) {
   struct ring_segment *segment = segment_get();
   struct scope *scope = scope_peek();
   uint64_t spent = segment ? __atomic_load_n(&segment->overhead_ns, __ATOMIC_RELAXED) : 0;
-  uint64_t age = session ? session_clock() - session->start_ns : 0;
+  uint64_t age = session ? clock_system() - session->start_ns : 0;
   bool known = spent && age;
   PyObject *ratio = known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none();
   return set_count(dict, "detail_shed_count", shed_level) | set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) |

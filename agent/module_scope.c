@@ -85,7 +85,7 @@ static int use_open(PyObject *self) {
       return r;
   }
   uint32_t name = module_name(u->state, u->name);
-  struct span *span = scope_push(scope, SPAN_USER, name, u->index, session_clock());
+  struct span *span = scope_push(scope, SPAN_USER, name, u->index, scope_clock(scope));
   if (!span)
     return 0;
   span->owner = self;
@@ -178,7 +178,7 @@ static void use_dealloc(PyObject *self) {
     py.Py_DecRef(use);
   }
   if (u->span.span || u->json)
-    use_end(u, module_span_stack(&u->span), session_clock(), 0);
+    use_end(u, module_span_stack(&u->span), scope_now(), 0);
   PyObject *attrs = u->attrs, *given = u->given;
   u->attrs = u->given = NULL;
   module_drop(attrs);
@@ -278,7 +278,7 @@ static uint32_t exception_of(PyObject *const *args, Py_ssize_t nargs) {
 }
 
 static PyObject *leave(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  uint64_t end_ns = session_clock();
+  uint64_t end_ns = scope_now();
   module_left_check(); /* before anything looks at the spans above */
   PyObject *use = use_finish(self);
   if (!use)

@@ -1,6 +1,7 @@
 /* See outlet.h. */
 #include "outlet.h"
 
+#include "clock.h"
 #include "session.h"
 
 void outlet_init(struct outlet *outlet, struct ring *home, uint32_t tid) {
@@ -23,7 +24,7 @@ static bool change(struct outlet *o, struct ring *to) {
 /* Takes a spare ring, which another thread may have used before. */
 static bool take_spare(struct outlet *o) {
   struct ring *spare = session_ring_spare();
-  struct ring_thread thread = {.type = RING_THREAD, .tid = o->tid, .ts_ns = session_clock()};
+  struct ring_thread thread = {.type = RING_THREAD, .tid = o->tid, .ts_ns = clock_system()};
   if (spare && ring_append(spare, &thread, NULL, 0, NULL, 0, false)) {
     o->spare = spare;
     return true;
@@ -49,7 +50,7 @@ static bool widen(struct outlet *o) {
 static bool open_since(struct outlet *o, uint64_t start_ns) {
   if (!o->full_ns || o->full_tail != o->ring->tail_seen) {
     o->full_tail = o->ring->tail_seen;
-    o->full_ns = session_clock();
+    o->full_ns = clock_system();
   }
   return start_ns < o->full_ns;
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "glibc.h"
 #include "link.h"
 #include "loop.h"
@@ -24,6 +25,7 @@
 #define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
 
 struct scope {
+  struct clock clock;
   struct ring *ring;    /* its table shows the open spans */
   struct outlet outlet; /* where records go: that ring, but for bursts */
   unsigned depth;
@@ -70,13 +72,14 @@ static struct scope *scope_new(void) {
     return NULL;
   }
   s->ring = ring;
+  clock_init(&s->clock);
   return s;
 }
 
 static struct scope *scope_make(void) {
   if (!session_ensure() || !key_make())
     return NULL;
-  uint64_t now = session_clock();
+  uint64_t now = clock_system();
   int saved = errno;
   struct scope *s = now < retry_ns ? NULL : scope_new();
   errno = saved;
@@ -110,6 +113,14 @@ struct loop *scope_loop(struct scope *scope) {
 
 struct name_cache *scope_names(struct scope *scope) {
   return &scope->names;
+}
+
+uint64_t scope_clock(struct scope *scope) {
+  return clock_now(&scope->clock);
+}
+
+uint64_t scope_now(void) {
+  return mine ? clock_now(&mine->clock) : clock_system();
 }
 
 struct span *scope_top(struct scope *scope) {
@@ -360,7 +371,7 @@ void scope_dissolve(struct scope *scope, struct span *span) {
 void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
                 size_t len) {
   const struct span *top = scope_top(scope);
-  uint64_t now = session_clock();
+  uint64_t now = scope_clock(scope);
   struct ring_mark record = {
       .type = RING_MARK,
       .value_type = (uint8_t)value->type,
@@ -390,7 +401,7 @@ void scope_end_thread(void) {
   struct scope *s = mine;
   if (!s)
     return;
-  uint64_t now = session_clock();
+  uint64_t now = scope_clock(s);
   loop_end_thread(s, now);
   for (struct span *top; (top = scope_top(s));) {
     top->flags |= SPAN_CUT;

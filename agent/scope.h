@@ -40,6 +40,8 @@ struct scope *scope_get(void);
 struct scope *scope_peek(void);
 struct loop *scope_loop(struct scope *scope);
 struct name_cache *scope_names(struct scope *scope);
+uint64_t scope_clock(struct scope *scope); /* the time, for all that is recorded of this thread */
+uint64_t scope_now(void);                  /* the same where it may have no stack */
 
 /* Opens a span under the innermost open one. NULL: too deep, counted. The pointer is good until the span is closed or
  * dissolved. */

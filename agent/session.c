@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "cost.h"
 #include "fd.h"
 #include "glibc.h"
@@ -46,25 +47,21 @@ static void lock_drop(void) {
   atomic_flag_clear_explicit(&lock, memory_order_release);
 }
 
-static uint64_t clock_read(clockid_t id) {
+static uint64_t wall_ns(void) {
   struct timespec t;
-  clock_gettime(id, &t);
+  clock_gettime(CLOCK_REALTIME, &t);
   return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-uint64_t session_clock(void) {
-  return clock_read(CLOCK_MONOTONIC);
-}
-
 void session_init(void) {
-  loaded_ns = session_clock();
+  loaded_ns = clock_system();
 }
 
 /* Both clocks at one instant: the tightest of a few bracketed readings. */
 static void anchor(struct session *s) {
   uint64_t best = UINT64_MAX;
   for (int i = 0; i < 4; i++) {
-    uint64_t before = session_clock(), wall = clock_read(CLOCK_REALTIME), after = session_clock();
+    uint64_t before = clock_system(), wall = wall_ns(), after = clock_system();
     if (after - before < best) {
       best = after - before;
       s->anchor_monotonic_ns = before + (after - before) / 2;
@@ -78,7 +75,7 @@ static uint64_t random_prefix(void) {
   uint64_t prefix = 0;
   while (prefix == 0) {
     if (syscall(SYS_getrandom, &prefix, sizeof prefix, 1 /* GRND_NONBLOCK */) != sizeof prefix)
-      prefix = session_clock() * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 40 ^ (uint64_t)clock_read(CLOCK_REALTIME);
+      prefix = clock_system() * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 40 ^ (uint64_t)wall_ns();
   }
   return prefix;
 }
@@ -138,7 +135,7 @@ const struct session *session_get(void) {
 
 void session_announce(void) {
   if (session_env.enabled && link_reachable() && session_ensure())
-    link_tick(session_clock());
+    link_tick(clock_system());
 }
 
 static struct ring *ring_free(bool spare) {
@@ -254,9 +251,9 @@ static void close_root(void) {
   struct ring *ring = ring_take(false, session_rings() ? session_env.ring_cells : RING_MIN_CELLS);
   if (!ring)
     return;
-  struct ring_thread thread = {.type = RING_THREAD, .tid = (uint32_t)syscall(SYS_gettid), .ts_ns = session_clock()};
+  struct ring_thread thread = {.type = RING_THREAD, .tid = (uint32_t)syscall(SYS_gettid), .ts_ns = clock_system()};
   ring_put(ring, &thread, NULL, 0, NULL, 0, true);
-  put_root(ring, session_clock());
+  put_root(ring, clock_system());
   session_ring_give(ring);
 }
 
@@ -292,7 +289,7 @@ void session_forget(void) {
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */
   loop_forget();
-  loaded_ns = session_clock();
+  loaded_ns = clock_system();
   int now = atomic_load(&state);
   atomic_store(&state, now == FAILED ? FAILED : NONE);
 }

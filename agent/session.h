@@ -49,7 +49,6 @@ bool session_span_open(uint64_t id);
 void session_go_by_messages(void);
 
 uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
-uint64_t session_clock(void);          /* CLOCK_MONOTONIC, nanoseconds */
 
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
 void session_close(void);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clock.h"
 #include "cost.h"
 #include "scope.h"
 #include "segment.h"
@@ -100,7 +101,7 @@ static void watch(void) {
   struct ring_segment *segment = segment_get();
   if (!scope || !segment || atomic_flag_test_and_set(&looking))
     return;
-  if (shed_look(session_clock(), __atomic_load_n(&segment->overhead_ns, __ATOMIC_RELAXED)))
+  if (shed_look(clock_system(), __atomic_load_n(&segment->overhead_ns, __ATOMIC_RELAXED)))
     say(scope);
   atomic_flag_clear(&looking);
 }

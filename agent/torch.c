@@ -39,7 +39,7 @@ static uint32_t exception_id(struct scope *scope, PyObject *result) {
 
 static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
   struct scope *scope = call->state[0];
-  struct span *span = scope_push(scope, kind, name_id(name), SPAN_NO_INDEX, session_clock());
+  struct span *span = scope_push(scope, kind, name_id(name), SPAN_NO_INDEX, scope_clock(scope));
   call->state[1] = span;
   call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
   return span;
@@ -88,9 +88,11 @@ static bool forward_enter(struct observe_call *call) {
 }
 
 static void forward_leave(struct observe_call *call, PyObject *result) {
-  if (call->state[0] == scope_peek()) /* else the call was entered in the parent of a fork */
-    forwards--;
-  close_span(call, session_clock(), result);
+  struct scope *scope = call->state[0];
+  if (scope != scope_peek())
+    return; /* the call was entered in the parent of a fork */
+  forwards--;
+  close_span(call, scope_clock(scope), result);
 }
 
 /* --- backward ------------------------------------------------------------------------------------------------------------ */
@@ -110,9 +112,11 @@ static bool backward_enter(struct observe_call *call) {
 }
 
 static void backward_leave(struct observe_call *call, PyObject *result) {
-  if (call->state[0] == scope_peek())
-    backwards--;
-  close_span(call, session_clock(), result);
+  struct scope *scope = call->state[0];
+  if (scope != scope_peek())
+    return;
+  backwards--;
+  close_span(call, scope_clock(scope), result);
 }
 
 /* --- optimizers ---------------------------------------------------------------------------------------------------------- */
@@ -139,11 +143,12 @@ static bool step_enter(struct observe_call *call) {
 }
 
 static void step_leave(struct observe_call *call, PyObject *result) {
-  uint64_t end_ns = session_clock();
-  close_span(call, end_ns, result);
   struct scope *scope = call->state[0];
-  if (scope == scope_peek())
-    loop_update_end(scope, end_ns);
+  if (scope != scope_peek())
+    return;
+  uint64_t end_ns = scope_clock(scope);
+  close_span(call, end_ns, result);
+  loop_update_end(scope, end_ns);
 }
 
 static const struct probe step_probe = {
@@ -314,11 +319,12 @@ static bool fetch_enter(struct observe_call *call) {
 }
 
 static void fetch_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
   struct span *span = still_open(call);
   if (span && !result && py_exception_is_stop())
-    scope_dissolve(call->state[0], span); /* the data set is at its end: nothing was fetched */
-  else
-    close_span(call, session_clock(), result);
+    scope_dissolve(scope, span); /* the data set is at its end: nothing was fetched */
+  else if (span)
+    close_span(call, scope_clock(scope), result);
 }
 
 static const struct probe fetch_probes[] = {

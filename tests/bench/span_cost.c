@@ -1,4 +1,5 @@
-/* What a span costs the thread that makes it: begin and end against two readings of the clock, which no span can do without.
+/* What a span costs the thread that makes it: begin and end against two readings of the system's clock, the least that a span would
+ * take that asked it.
  *
  * The agent's own files are linked in, init.c left out: nothing is attached to an interpreter here. The consumer is a real
  * collectord behind CIRRON_SOCKET. Both sides are timed in turns, in short blocks, and the quickest and the middle block compared.
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "agent/clock.h"
 #include "agent/env.h"
 #include "agent/init.h"
 #include "agent/link.h"
@@ -26,21 +28,21 @@ bool agent_start(void) {
 static volatile uint64_t sink;
 
 static uint64_t clocks_block(void) {
-  uint64_t begin = session_clock();
+  uint64_t begin = clock_system();
   for (int i = 0; i < BLOCK; i++) {
-    sink = session_clock();
-    sink = session_clock();
+    sink = clock_system();
+    sink = clock_system();
   }
-  return session_clock() - begin;
+  return clock_system() - begin;
 }
 
 static uint64_t spans_block(struct scope *scope, uint32_t name) {
-  uint64_t begin = session_clock();
+  uint64_t begin = clock_system();
   for (int i = 0; i < BLOCK; i++) {
-    struct span *span = scope_push(scope, SPAN_USER, name, i, session_clock());
-    scope_pop(scope, span, session_clock(), 0);
+    struct span *span = scope_push(scope, SPAN_USER, name, i, scope_clock(scope));
+    scope_pop(scope, span, scope_clock(scope), 0);
   }
-  return session_clock() - begin;
+  return clock_system() - begin;
 }
 
 static int ascending(const void *a, const void *b) {

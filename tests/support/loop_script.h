@@ -62,8 +62,8 @@ static inline void stop(const char *iterator) { /* asked, and found exhausted */
 }
 
 static inline void event(enum span_kind kind, enum name name) {
-  struct span *s = scope_push(scope_get(), kind, name_id(name), SPAN_NO_INDEX, session_clock());
-  scope_pop(scope_get(), s, session_clock(), 0);
+  struct span *s = scope_push(scope_get(), kind, name_id(name), SPAN_NO_INDEX, scope_now());
+  scope_pop(scope_get(), s, scope_now(), 0);
 }
 
 static inline void forward(bool train) {
@@ -78,8 +78,8 @@ static inline void backward(void) {
 
 static inline void update(void) {
   loop_update_begin(scope_get());
-  struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, session_clock());
-  uint64_t end = session_clock();
+  struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, scope_now());
+  uint64_t end = scope_now();
   scope_pop(scope_get(), s, end, 0);
   loop_update_end(scope_get(), end);
 }
@@ -92,16 +92,16 @@ static inline void train(void) {
 
 static inline struct span *enter(const char *name) {
   scope_get(); /* before the name: it makes the session */
-  return scope_push(scope_get(), SPAN_USER, segment_name(name, strlen(name)), SPAN_NO_INDEX, session_clock());
+  return scope_push(scope_get(), SPAN_USER, segment_name(name, strlen(name)), SPAN_NO_INDEX, scope_now());
 }
 
 static inline struct span *enter_epoch(int64_t index) {
   scope_get();
-  return scope_push(scope_get(), SPAN_EPOCH, name_id(NAME_EPOCH), index, session_clock());
+  return scope_push(scope_get(), SPAN_EPOCH, name_id(NAME_EPOCH), index, scope_now());
 }
 
 static inline void leave(struct span *s) {
-  loop_pop(scope_get(), s, session_clock(), 0);
+  loop_pop(scope_get(), s, scope_now(), 0);
 }
 
 /* --- the collector's side ------------------------------------------------------------------------------------------------ */

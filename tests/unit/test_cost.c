@@ -1,4 +1,4 @@
-// links: agent/cost.c
+// links: agent/cost.c agent/clock.c
 /* What the agent measures of itself: which calls are timed and for how many they count, and that nothing counts twice. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void test_time_is_right(void **state) {
 
 static void test_a_timed_call_stands_for_others(void **state) {
   (void)state;
-  struct cost_timing t = {.begun = cost_ticks(), .weight = 50};
+  struct cost_timing t = {.begun = clock_ticks(), .weight = 50};
   spin(2 * MS);
   t = cost_rare();
   t.weight = 50;

@@ -1,4 +1,4 @@
-// links: agent/link.c agent/pump.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c
+// links: agent/link.c agent/pump.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c agent/clock.c
 /* The control connection against a listener in the test: what is sent, with which descriptors, and what happens when either side
  * lets go. The session and the launch of a private collector are stand-ins. */
 #include <setjmp.h>

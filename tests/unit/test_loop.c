@@ -1,4 +1,4 @@
-// links: agent/loop.c agent/loop_pass.c agent/loop_step.c agent/scope.c agent/outlet.c agent/session.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c agent/cost.c
+// links: agent/loop.c agent/loop_pass.c agent/loop_step.c agent/scope.c agent/outlet.c agent/session.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c agent/cost.c agent/clock.c
 
 /* Steps and scopes: loops as scripts write them, and the tree that has to come out. */
 #include "tests/support/loop_script.h"
@@ -335,12 +335,12 @@ static void closure_inside_the_update(void **state) {
   for (int i = 0; i < 2; i++) {
     next("i");
     loop_update_begin(scope_get());
-    struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, session_clock());
+    struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, scope_now());
     for (int j = 0; j < 4; j++) {
       forward(true);
       backward();
     }
-    uint64_t end = session_clock();
+    uint64_t end = scope_now();
     scope_pop(scope_get(), s, end, 0);
     loop_update_end(scope_get(), end);
   }

@@ -1,4 +1,4 @@
-// links: agent/observe.c agent/observe_swap.c agent/observe_retype.c agent/observe_table.c agent/py.c agent/preload/symbol.c agent/cost.c
+// links: agent/observe.c agent/observe_swap.c agent/observe_retype.c agent/observe_table.c agent/py.c agent/preload/symbol.c agent/cost.c agent/clock.c
 /* What needs no interpreter: file names, arguments, the table of functions, and a process without CPython. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -36,7 +36,7 @@ void session_ring_give(struct ring *ring) {
   ring->in_use = false;
 }
 
-uint64_t session_clock(void) {
+uint64_t clock_system(void) {
   return ++now;
 }
 
@@ -59,7 +59,7 @@ static int teardown(void **state) {
 
 /* One span that began just now: was it kept? */
 static bool put(void) {
-  struct ring_span *cell = outlet_claim(&outlet, false, session_clock());
+  struct ring_span *cell = outlet_claim(&outlet, false, clock_system());
   if (!cell)
     return false;
   *cell = (struct ring_span){.type = RING_SPAN, .id = ++next_id};
@@ -196,7 +196,7 @@ static void both_full_drops_exactly(void **state) {
 static void what_was_open_before_may_use_reserved_cells(void **state) {
   (void)state;
   spares = false;
-  uint64_t outer = session_clock();
+  uint64_t outer = clock_system();
   put_many(CELLS);
   uint64_t lost = dropped();
   assert_true(lost > 0);

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "agent/attach.h"
+#include "agent/clock.h"
 #include "agent/link.h"
 #include "agent/loop.h"
 #include "agent/py.h"
@@ -121,10 +122,13 @@ const struct session *session_get(void) {
   return off || !session_env.enabled ? NULL : &session;
 }
 
-uint64_t session_clock(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+uint64_t scope_now(void) {
+  return clock_system();
+}
+
+uint64_t scope_clock(struct scope *scope) {
+  (void)scope;
+  return clock_system();
 }
 
 void session_close(void) {

@@ -62,7 +62,7 @@ static void enter(struct part *part, uint64_t id, uint64_t end_ns) {
 }
 
 static void close_span(struct scope *scope, struct span *span, struct part *part) {
-  uint64_t id = span->id, now = session_clock();
+  uint64_t id = span->id, now = scope_clock(scope);
   scope_pop(scope, span, now, 0);
   enter(part, id, now);
 }
@@ -75,10 +75,10 @@ static void mark(struct scope *scope, struct part *part) {
 }
 
 static void one_round(struct scope *scope, struct part *part, int64_t index) {
-  struct span *outer = scope_push(scope, SPAN_USER, outer_name, index, session_clock());
+  struct span *outer = scope_push(scope, SPAN_USER, outer_name, index, scope_clock(scope));
   atomic_store(&part->open, outer->id);
   for (int i = 0; i < INNER; i++)
-    close_span(scope, scope_push(scope, SPAN_USER, inner_name, i, session_clock()), part);
+    close_span(scope, scope_push(scope, SPAN_USER, inner_name, i, scope_clock(scope)), part);
   mark(scope, part);
   atomic_store(&part->open, 0);
   close_span(scope, outer, part);
