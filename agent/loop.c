@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "hot.h"
 #include "loop_pass.h"
 #include "loop_step.h"
 #include "names.h"
@@ -21,11 +22,11 @@ void loop_pass_end(const void *iterator, bool exhausted) {
 }
 
 /* A pass that began inside the step is evaluation, until it shows that it is not. */
-static bool apart(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
+HOT static bool apart(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
   return pass && step_around(scope, l, pass);
 }
 
-struct span *loop_load_begin(struct scope *scope, const void *iterator) {
+HOT struct span *loop_load_begin(struct scope *scope, const void *iterator) {
   struct loop *l = scope_loop(scope);
   if (scope_find(scope, SPAN_DATA_LOAD))
     return NULL;
@@ -48,7 +49,7 @@ static void load_withdraw(struct scope *scope, struct loop *l, const struct loop
     step_dissolve(scope, l);
 }
 
-void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out) {
+HOT void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out) {
   struct loop *l = scope_loop(scope);
   struct loop_pass *pass = pass_of(l, iterator);
   if (!handed_out) {
@@ -74,7 +75,7 @@ void loop_load_end(struct scope *scope, const void *iterator, struct span *load,
     step_give(l, loader);
 }
 
-void loop_forward(struct scope *scope, bool training) {
+HOT void loop_forward(struct scope *scope, bool training) {
   struct loop *l = scope_loop(scope);
   l->forward = true;
   l->forward_train |= training;
@@ -82,7 +83,7 @@ void loop_forward(struct scope *scope, bool training) {
     l->passes[i].used = true;
 }
 
-void loop_backward(struct scope *scope) {
+HOT void loop_backward(struct scope *scope) {
   struct loop *l = scope_loop(scope);
   if (l->pass_count > 1 && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
@@ -101,7 +102,7 @@ void loop_optimizer(struct scope *scope) {
   scope_loop(scope)->optimizer_ns = scope_clock(scope);
 }
 
-void loop_update_begin(struct scope *scope) {
+HOT void loop_update_begin(struct scope *scope) {
   struct loop *l = scope_loop(scope);
   if (l->pass_count > 1 && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
@@ -110,7 +111,7 @@ void loop_update_begin(struct scope *scope) {
   l->next_start_ns = 0; /* what was loaded since the last update is of this step */
 }
 
-void loop_update_end(struct scope *scope, uint64_t end_ns) {
+HOT void loop_update_end(struct scope *scope, uint64_t end_ns) {
   struct loop *l = scope_loop(scope);
   if (scope_find(scope, SPAN_DATA_LOAD))
     return; /* a data set that learns */

@@ -3,13 +3,14 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "hot.h"
 #include "loop_step.h"
 #include "names.h"
 #include "session.h"
 
 static _Atomic int64_t next_epoch, next_eval;
 
-struct loop_pass *pass_of(struct loop *l, const void *iterator) {
+HOT struct loop_pass *pass_of(struct loop *l, const void *iterator) {
   for (unsigned i = 0; i < l->pass_count; i++)
     if (l->passes[i].iterator == iterator)
       return &l->passes[i];
@@ -38,7 +39,7 @@ static void pass_open(struct scope *scope, struct loop *l, struct loop_pass *pas
     pass->span->cpu_ns = scope_cpu_clock();
 }
 
-static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
+HOT static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
   unsigned passes = 0;
   for (unsigned i = 0; i < l->pass_count; i++)
     passes += l->passes[i].span && l->passes[i].span->kind == SPAN_EPOCH;
@@ -161,7 +162,7 @@ bool pass_looked_at(const struct loop *l, const struct loop_pass *pass) {
 }
 
 /* Is it idle, without a share in any update, while a pass above it gives items? */
-static bool pass_idle(struct scope *scope, struct loop *l, const struct loop_pass *pass) {
+HOT static bool pass_idle(struct scope *scope, struct loop *l, const struct loop_pass *pass) {
   if (pass->cut_ns)
     return true;
   if (!pass->span || pass->has_inner || pass->span->kind == SPAN_EPOCH || !pass_idle_under(scope, l, pass))
@@ -228,7 +229,7 @@ static void park_rest(struct scope *scope, struct loop *l) {
   }
 }
 
-void pass_supersede(struct scope *scope, struct loop *l) {
+HOT void pass_supersede(struct scope *scope, struct loop *l) {
   const struct loop_pass *last = NULL;
   for (unsigned i = l->pass_count; i-- > 0 && !last;)
     if (l->passes[i].span && l->passes[i].items && !l->passes[i].over_ns)
@@ -444,7 +445,7 @@ static bool any_span(const struct loop *l) {
   return false;
 }
 
-struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *iterator, uint64_t now) {
+HOT struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *iterator, uint64_t now) {
   struct loop_pass *pass = pass_of(l, iterator);
   if (pass && pass->cut_ns && pass->span)
     pass = pass_resume(scope, l, iterator);
@@ -492,7 +493,7 @@ static void pass_is_epoch(struct scope *scope, struct loop *l, struct loop_pass 
     scope_rename(scope, pass->span, SPAN_EPOCH, name_id(NAME_EPOCH), next_epoch++);
 }
 
-void pass_updated(struct scope *scope, struct loop *l) {
+HOT void pass_updated(struct scope *scope, struct loop *l) {
   if (l->pass_count == 0)
     return;
   bool have_epoch = epoch_by_hand(scope, l);

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "hot.h"
 #include "loop_pass.h"
 #include "names.h"
 #include "session.h"
@@ -11,14 +12,14 @@
 
 static _Atomic int64_t next_step;
 
-bool step_given(const struct loop *l, const void *loader) {
+HOT bool step_given(const struct loop *l, const void *loader) {
   for (unsigned i = 0; i < l->given_count; i++)
     if (l->given[i] == loader)
       return true;
   return false;
 }
 
-void step_give(struct loop *l, const void *loader) {
+HOT void step_give(struct loop *l, const void *loader) {
   if (l->given_count < LOOP_MAX_LOADERS && !step_given(l, loader))
     l->given[l->given_count++] = loader;
 }
@@ -27,11 +28,11 @@ bool step_inside(struct scope *scope, const struct loop *l, const struct loop_pa
   return l->step && pass->span && scope_is_above(scope, l->step, pass->span);
 }
 
-bool step_around(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
+HOT bool step_around(struct scope *scope, const struct loop *l, const struct loop_pass *pass) {
   return l->step && pass->span && scope_is_above(scope, pass->span, l->step);
 }
 
-static void step_is(struct loop *l, struct span *s) {
+HOT static void step_is(struct loop *l, struct span *s) {
   s->owner = l;
   l->step = s;
   l->step_id = s->id;
@@ -41,7 +42,7 @@ static void step_is(struct loop *l, struct span *s) {
   l->next_start_ns = 0;
 }
 
-void step_open(struct scope *scope, struct loop *l, uint64_t now) {
+HOT void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   struct span *s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, now);
   if (!l->batch_waiting) /* else it begins with what was handed out to the one before */
     l->loads = l->given_count = 0;
@@ -64,7 +65,7 @@ void step_dissolve(struct scope *scope, struct loop *l) {
   step_gone(l);
 }
 
-void step_finish(struct scope *scope, struct loop *l) {
+HOT void step_finish(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   if (s->has_children) {
     struct span *below = scope_below(scope, s);
@@ -79,19 +80,19 @@ void step_finish(struct scope *scope, struct loop *l) {
   step_gone(l);
 }
 
-void step_end(struct scope *scope, struct loop *l) {
+HOT void step_end(struct scope *scope, struct loop *l) {
   if (l->updated)
     step_finish(scope, l);
   else
     step_dissolve(scope, l);
 }
 
-bool step_blocked(struct scope *scope, const struct loop *l) {
+HOT bool step_blocked(struct scope *scope, const struct loop *l) {
   const struct span *above = l->step ? scope_above(scope, l->step) : NULL;
   return above && above->start_ns < l->settled_ns;
 }
 
-void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pass, const void *loader, uint64_t now) {
+HOT void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pass, const void *loader, uint64_t now) {
   if (l->step && l->updated && step_given(l, loader)) {
     if (step_blocked(scope, l)) {
       l->close_due = true;
@@ -110,7 +111,7 @@ void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pas
     step_open(scope, l, now);
 }
 
-void step_settle(struct scope *scope, struct loop *l) {
+HOT void step_settle(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   s->index = next_step++;
   s->flags &= (uint8_t)~SPAN_DOUBTFUL;

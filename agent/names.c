@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "hot.h"
 #include "segment.h"
 
 static const char *const texts[NAMES] = {"epoch",   "eval",     "step",           "data_load",
@@ -11,7 +12,7 @@ static struct {
   uint32_t id;
 } fixed[NAMES];
 
-uint32_t name_id(enum name name) {
+HOT uint32_t name_id(enum name name) {
   unsigned now = segment_generation();
   if (__atomic_load_n(&fixed[name].generation, __ATOMIC_ACQUIRE) != now) {
     fixed[name].id = segment_name(texts[name], strlen(texts[name]));
@@ -24,7 +25,7 @@ static unsigned place(uintptr_t key) {
   return (key >> 4 ^ key >> 10) % NAME_CLASSES;
 }
 
-uint32_t name_known(const struct name_cache *cache, uintptr_t key) {
+HOT uint32_t name_known(const struct name_cache *cache, uintptr_t key) {
   const struct name_cached *c = &cache->at[place(key)];
   return c->key == key && c->generation == segment_generation() ? c->id : 0;
 }

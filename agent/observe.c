@@ -10,6 +10,7 @@
 
 #include "cost.h"
 #include "env.h"
+#include "hot.h"
 #include "observe_swap.h"
 #include "observe_table.h"
 #include "session.h"
@@ -45,7 +46,7 @@ static void leave_failed(const struct probe *probe, struct observe_call *call) {
   py.PyErr_Restore(kept[0], kept[1], kept[2]);
 }
 
-PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+HOT PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   struct cost_timing cost = cost_call();
   const struct probe *probe = observe_find(function);
   struct observe_call call = {.args = args, .nargs = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, .kwnames = kwnames};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "glibc.h"
+#include "hot.h"
 
 struct py_api py;
 
@@ -95,14 +96,14 @@ const char *py_class_name(PyObject *object) {
 }
 
 /* An odd factor keeps all of the type's bits; a renamed class has another tp_name. */
-uintptr_t py_class_key(PyObject *object) {
+HOT uintptr_t py_class_key(PyObject *object) {
   PyTypeObject *type = py_type(object);
   const char *name = *(const char *const *)((const char *)type + type_name_offset());
   return (uintptr_t)type * 0x9e3779b97f4a7c15u + (uintptr_t)name;
 }
 
 /* True or False in the object's own dictionary: 1 or 0, else -1. */
-static int own_flag(PyObject *object, PyObject *name) {
+HOT static int own_flag(PyObject *object, PyObject *name) {
   PyObject *dict = py.PyObject_GenericGetDict(object, NULL);
   PyObject *value = dict ? py.PyDict_GetItemWithError(dict, name) : NULL;
   if (dict)
@@ -112,7 +113,7 @@ static int own_flag(PyObject *object, PyObject *name) {
   return value == py._Py_TrueStruct ? 1 : value == py._Py_FalseStruct ? 0 : -1;
 }
 
-int py_attr_true(PyObject *object, PyObject *name) {
+HOT int py_attr_true(PyObject *object, PyObject *name) {
   PyObject *type = NULL, *value = NULL, *trace = NULL;
   bool had_error = py.PyErr_Occurred() != NULL;
   if (had_error)

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "glibc.h"
+#include "hot.h"
 #include "link.h"
 #include "loop.h"
 #include "names.h"
@@ -115,7 +116,7 @@ struct name_cache *scope_names(struct scope *scope) {
   return &scope->names;
 }
 
-uint64_t scope_clock(struct scope *scope) {
+HOT uint64_t scope_clock(struct scope *scope) {
   return clock_now(&scope->clock);
 }
 
@@ -131,7 +132,7 @@ unsigned scope_depth(const struct scope *scope) {
   return scope->depth;
 }
 
-static int place(const struct scope *scope, const struct span *span) {
+HOT static int place(const struct scope *scope, const struct span *span) {
   int i = (int)scope->depth - 1;
   while (i >= 0 && scope->stack[i] != span)
     i--;
@@ -153,7 +154,7 @@ bool scope_is_above(struct scope *scope, const struct span *inner, const struct 
   return i >= 0 && place(scope, inner) > i;
 }
 
-struct span *scope_find(struct scope *scope, enum span_kind kind) {
+HOT struct span *scope_find(struct scope *scope, enum span_kind kind) {
   if (!scope->open[kind])
     return NULL;
   for (unsigned i = scope->depth; i-- > 0;)
@@ -175,7 +176,7 @@ void scope_rename(struct scope *scope, struct span *span, enum span_kind kind, u
   scope_refresh(scope, span);
 }
 
-bool scope_holds(struct scope *scope, const struct span *span, uint64_t id) {
+HOT bool scope_holds(struct scope *scope, const struct span *span, uint64_t id) {
   return place(scope, span) >= 0 && span->id == id;
 }
 
@@ -186,7 +187,7 @@ int64_t scope_cpu_clock(void) {
 }
 
 /* Ids are taken from the process's counter in small lots: an atomic addition for each span would cost half as much as a clock. */
-static uint64_t new_id(struct scope *scope) {
+HOT static uint64_t new_id(struct scope *scope) {
   if (scope->next_id == scope->end_id) {
     outlet_tend(&scope->outlet);
     scope->next_id = session_take_ids(ID_LOT);
@@ -206,7 +207,7 @@ static inline void slot_fill(struct ring_open *entry, const struct span *s) {
   __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELEASE);
 }
 
-static void show(struct scope *scope, struct span *s) {
+HOT static void show(struct scope *scope, struct span *s) {
   struct ring_open *entry = ring_claim_slot(scope->ring, &s->slot);
   if (!entry)
     return;
@@ -216,12 +217,12 @@ static void show(struct scope *scope, struct span *s) {
   ring_show_slot(entry, s->id);
 }
 
-void scope_refresh(struct scope *scope, const struct span *s) {
+HOT void scope_refresh(struct scope *scope, const struct span *s) {
   if (s->slot >= 0)
     slot_fill(&scope->ring->open[s->slot], s);
 }
 
-struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
+HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
   if (scope->depth == MAX_OPEN) {
     __atomic_fetch_add(&segment_get()->dropped_depth, 1, __ATOMIC_RELAXED);
     return NULL;
@@ -259,7 +260,7 @@ static int64_t cpu_time(const struct span *s) {
   return (s->cpu_end_ns != SPAN_NO_TIME ? s->cpu_end_ns : scope_cpu_clock()) - s->cpu_ns;
 }
 
-static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
+HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
   bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
   struct ring_span with_text, *record = s->attrs_len ? &with_text : outlet_claim(&scope->outlet, structural, s->start_ns);
   if (!record)
@@ -285,7 +286,7 @@ static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint
 }
 
 /* Forgets an open span whose record, if it has one, is written: frees its place. */
-static void drop(struct scope *scope, int i) {
+HOT static void drop(struct scope *scope, int i) {
   struct span *s = scope->stack[i];
   ring_close_slot(scope->ring, s->slot);
   scope->free |= 1ull << s->place;
@@ -295,7 +296,7 @@ static void drop(struct scope *scope, int i) {
     scope->stack[k] = scope->stack[k + 1];
 }
 
-void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
+HOT void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
   struct span *top;
   do {
     top = scope_top(scope);
@@ -309,7 +310,7 @@ void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t
     link_tick(end_ns);
 }
 
-void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) {
+HOT void scope_close_below(struct scope *scope, struct span *span, uint64_t end_ns) {
   put(scope, span, end_ns, 0);
   loop_closed(&scope->loop, span, end_ns);
   if (scope->loop.step)

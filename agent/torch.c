@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "hot.h"
 #include "loop.h"
 #include "names.h"
 #include "observe.h"
@@ -26,7 +27,7 @@ static bool off(void) {
   return session_is_worker();
 }
 
-static uint32_t class_name_id(struct scope *scope, PyObject *object) {
+HOT static uint32_t class_name_id(struct scope *scope, PyObject *object) {
   uintptr_t key = py_class_key(object);
   uint32_t id = name_known(scope_names(scope), key);
   return id ? id : name_of_class(scope_names(scope), py_class_name(object), key);
@@ -37,7 +38,7 @@ static uint32_t exception_id(struct scope *scope, PyObject *result) {
   return text ? name_of_class(scope_names(scope), text, (uintptr_t)text) : 0;
 }
 
-static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
+HOT static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
   struct scope *scope = call->state[0];
   struct span *span = scope_push(scope, kind, name_id(name), SPAN_NO_INDEX, scope_clock(scope));
   call->state[1] = span;
@@ -46,13 +47,13 @@ static struct span *open_span(struct observe_call *call, enum span_kind kind, en
 }
 
 /* The call's span, if it is still open where it was. */
-static struct span *still_open(const struct observe_call *call) {
+HOT static struct span *still_open(const struct observe_call *call) {
   struct scope *scope = call->state[0];
   struct span *span = call->state[1];
   return span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]) ? span : NULL;
 }
 
-static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
+HOT static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
   struct scope *scope = call->state[0];
   struct span *span = still_open(call);
   if (span)
@@ -68,7 +69,7 @@ static PyObject *training_name(void) {
   return name;
 }
 
-static bool forward_enter(struct observe_call *call) {
+HOT static bool forward_enter(struct observe_call *call) {
   if (forwards >= session_env.module_depth || call->nargs == 0 || off())
     return false;
   struct scope *scope = scope_get();
@@ -87,7 +88,7 @@ static bool forward_enter(struct observe_call *call) {
   return true;
 }
 
-static void forward_leave(struct observe_call *call, PyObject *result) {
+HOT static void forward_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (scope != scope_peek())
     return; /* the call was entered in the parent of a fork */
@@ -97,7 +98,7 @@ static void forward_leave(struct observe_call *call, PyObject *result) {
 
 /* --- backward ------------------------------------------------------------------------------------------------------------ */
 
-static bool backward_enter(struct observe_call *call) {
+HOT static bool backward_enter(struct observe_call *call) {
   if (backwards || off())
     return false;
   struct scope *scope = scope_get();
@@ -111,7 +112,7 @@ static bool backward_enter(struct observe_call *call) {
   return true;
 }
 
-static void backward_leave(struct observe_call *call, PyObject *result) {
+HOT static void backward_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (scope != scope_peek())
     return;
@@ -121,7 +122,7 @@ static void backward_leave(struct observe_call *call, PyObject *result) {
 
 /* --- optimizers ---------------------------------------------------------------------------------------------------------- */
 
-static bool step_enter(struct observe_call *call) {
+HOT static bool step_enter(struct observe_call *call) {
   if (call->nargs == 0 || off())
     return false;
   struct scope *scope = scope_get();
@@ -142,7 +143,7 @@ static bool step_enter(struct observe_call *call) {
   return true;
 }
 
-static void step_leave(struct observe_call *call, PyObject *result) {
+HOT static void step_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (scope != scope_peek())
     return;
@@ -285,7 +286,7 @@ static void iter_leave(struct observe_call *call, PyObject *result) {
   watch(result);
 }
 
-static bool next_enter(struct observe_call *call) {
+HOT static bool next_enter(struct observe_call *call) {
   struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
   if (!scope)
     return false;
@@ -297,7 +298,7 @@ static bool next_enter(struct observe_call *call) {
   return true;
 }
 
-static void next_leave(struct observe_call *call, PyObject *result) {
+HOT static void next_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   struct span *load = call->state[1];
   if (scope != scope_peek())
