@@ -214,6 +214,15 @@ static PyObject *watch(PyObject *module, PyObject *model) {
   "watch(model)\n--\n\n"                                                                                                       \
   "Names a model whose parameters and gradients are to be looked at when an epoch ends. This\n"                                \
   "version takes no snapshots yet: the model is accepted, not kept and not touched."
+#define DOC_WRAP                                                                                                               \
+  "wrap(estimator)\n--\n\n"                                                                                                    \
+  "The estimator, with a span for each call of its methods: fit, predict, transform, score and all\n"                          \
+  "others but get_... and set_... . The span is named after the method and has an attribute\n"                                 \
+  "`estimator`, the name of the class. What the estimator calls of its own is part of the span.\n\n"                           \
+  "What is returned is the estimator to isinstance, clone, Pipeline, GridSearchCV and the like.\n"                             \
+  "Copies and clones are timed, too. It pickles as the estimator itself. Steps of a pipeline and\n"                            \
+  "other parts that it keeps in lists (steps, transformer_list, transformers, estimators) are\n"                               \
+  "wrapped in place. `__wrapped__` is the estimator as it was. TypeError for what is none."
 #define DOC_PROFILE                                                                                                            \
   "profile(config=None, frameworks=None, snapshots=None, sample_rate=None, flush_interval=None,\n"                             \
   "        enabled=True, path=None, output=None)\n--\n\n"                                                                      \
@@ -239,6 +248,7 @@ static struct py_method functions[] = {
     {"epochs", module_epochs, PY_METH_O, DOC_EPOCHS},
     {"batches", module_batches, PY_METH_O, DOC_BATCHES},
     {"watch", watch, PY_METH_O, DOC_WATCH},
+    {"wrap", MODULE_CALL(module_wrap), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WRAP},
     {"profile", MODULE_CALL(module_profile), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_PROFILE},
     {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},
     {"shutdown", module_shutdown, PY_METH_NOARGS, DOC_SHUTDOWN},
@@ -246,13 +256,18 @@ static struct py_method functions[] = {
     {0},
 };
 
-/* Makes a type, keeps it in *place and shows it in the module. The type holds the module, so that its objects can use the state. */
-static int add_type(PyObject *module, const char *name, PyObject *type, PyObject **place) {
+int module_keep_type(PyObject *module, PyObject *type, PyObject **place) {
   if (!type)
     return -1;
   *place = type;
+  return py.PyObject_SetAttrString(type, "__cirron__", module);
+}
+
+int module_add_type(PyObject *module, const char *name, PyObject *type, PyObject **place) {
+  if (module_keep_type(module, type, place) < 0)
+    return -1;
   py.Py_IncRef(type); /* PyModule_AddObject takes one when it works */
-  if (py.PyObject_SetAttrString(type, "__cirron__", module) == 0 && py.PyModule_AddObject(module, name, type) == 0)
+  if (py.PyModule_AddObject(module, name, type) == 0)
     return 0;
   py.Py_DecRef(type);
   return -1;
@@ -263,9 +278,10 @@ static int module_exec(PyObject *module) {
   PyObject *version = py.PyUnicode_FromStringAndSize(CIRRON_VERSION, sizeof CIRRON_VERSION - 1);
   int bad = version ? py.PyObject_SetAttrString(module, "__version__", version) : -1;
   module_drop(version);
-  return bad || add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
-                 add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
-                 add_type(module, "Profiler", module_profiler_type(), &s->profiler_type)
+  return bad || module_add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
+                 module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
+                 module_add_type(module, "Profiler", module_profiler_type(), &s->profiler_type) ||
+                 module_wrap_types(module, &s->wrap)
              ? -1
              : 0;
 }
@@ -274,7 +290,9 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
   struct module_state *s = py.PyModule_GetState(module);
   if (!s) /* 3.8 asks before there is one */
     return 0;
-  PyObject *held[] = {s->scope_type, s->iter_type, s->profiler_type, s->profiler, s->decorate};
+  const struct module_wrap_state *w = &s->wrap;
+  PyObject *held[] = {s->scope_type, s->iter_type, s->profiler_type, s->profiler,  s->decorate,
+                      w->base_type,  w->meta_type, w->special_type,  w->call_type, w->types};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -285,7 +303,9 @@ static int module_clear(PyObject *module) {
   struct module_state *s = py.PyModule_GetState(module);
   if (!s)
     return 0;
-  PyObject **held[] = {&s->scope_type, &s->iter_type, &s->profiler_type, &s->profiler, &s->decorate};
+  struct module_wrap_state *w = &s->wrap;
+  PyObject **held[] = {&s->scope_type, &s->iter_type, &s->profiler_type, &s->profiler,  &s->decorate,
+                       &w->base_type,  &w->meta_type, &w->special_type,  &w->call_type, &w->types};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;

@@ -1,4 +1,4 @@
-/* The Python module `cirron`, served as a built-in: scope, mark, epochs, batches, watch, profile. */
+/* The Python module `cirron`, served as a built-in: scope, mark, epochs, batches, watch, wrap, profile. */
 #ifndef CIRRON_MODULE_H
 #define CIRRON_MODULE_H
 

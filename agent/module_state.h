@@ -26,10 +26,16 @@ struct module_name_slot {
   _Atomic unsigned generation;
 };
 
+struct module_wrap_state { /* of wrap() */
+  PyObject *base_type, *meta_type, *special_type, *call_type;
+  PyObject *types; /* class to its type, once made */
+};
+
 struct module_state {
   PyObject *scope_type, *iter_type, *profiler_type;
   PyObject *profiler; /* the handle that profile() returns, once made */
   PyObject *decorate; /* the Python half of the decorator, once made */
+  struct module_wrap_state wrap;
   struct module_name_slot names[MODULE_NAMES];
 };
 
@@ -40,17 +46,23 @@ enum {
   SLOT_CALL = 50,
   SLOT_CLEAR = 51,
   SLOT_DEALLOC = 52,
+  SLOT_DESCR_GET = 54,
   SLOT_DOC = 56,
+  SLOT_GETATTRO = 58,
+  SLOT_HASH = 59,
   SLOT_ITER = 62,
   SLOT_ITERNEXT = 63,
   SLOT_METHODS = 64,
   SLOT_NEW = 65,
   SLOT_REPR = 66,
+  SLOT_RICHCOMPARE = 67,
+  SLOT_SETATTRO = 69,
   SLOT_TRAVERSE = 71,
   SLOT_GETSET = 73,
 };
 #define MODULE_TYPE_FLAGS (1u << 18) /* Py_TPFLAGS_DEFAULT */
 #define MODULE_TYPE_GC (1u << 14)    /* Py_TPFLAGS_HAVE_GC */
+#define MODULE_TYPE_BASE (1u << 10)  /* Py_TPFLAGS_BASETYPE */
 #define MODULE_CALL_FAST (PY_METH_FASTCALL | PY_METH_KEYWORDS)
 
 struct module_getset { /* PyGetSetDef */
@@ -129,6 +141,10 @@ static inline struct scope *module_stack(void) {
 PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots);
 /* Frees an object of such a type and lets go of the type. */
 void module_free_object(PyObject *self, bool collected);
+/* Takes over a new type (NULL: passes on the error) and keeps it in *place, borrowed as long as the module is there. It holds the
+ * module, so that its objects can use the state. module_add_type: and shows it in the module. 0, or -1 with an error. */
+int module_keep_type(PyObject *module, PyObject *type, PyObject **place);
+int module_add_type(PyObject *module, const char *name, PyObject *type, PyObject **place);
 /* tp_new of all types. */
 PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
@@ -174,6 +190,10 @@ PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject 
 PyObject *module_iter_type(void);
 PyObject *module_epochs(PyObject *module, PyObject *iterable);
 PyObject *module_batches(PyObject *module, PyObject *iterable);
+
+/* wrap(...) and its types: module_wrap.h. */
+PyObject *module_wrap(PyObject *module, PyObject *args, PyObject *kwargs);
+int module_wrap_types(PyObject *module, struct module_wrap_state *wrap);
 
 /* profile(...), its handle, and the functions of the module that are the handle's methods too (both ignore `self`). */
 PyObject *module_profiler_type(void);

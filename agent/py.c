@@ -22,7 +22,7 @@ static size_t type_name_offset(void) {
   return py.header + sizeof(Py_ssize_t);
 }
 
-static const char *type_name(const PyTypeObject *type) {
+const char *py_type_name(const PyTypeObject *type) {
   const char *name = *(const char *const *)((const char *)type + type_name_offset());
   const char *dot = strrchr(name, '.');
   return dot ? dot + 1 : name;
@@ -40,7 +40,7 @@ static int find_version(const char *text) {
 /* A build with another object head (trace-refs) is refused here. */
 static bool head_is_known(void) {
   PyObject *function_type = py.PyFunction_Type;
-  return py_type(function_type) == py.PyType_Type && strcmp(type_name(py.PyFunction_Type), "function") == 0;
+  return py_type(function_type) == py.PyType_Type && strcmp(py_type_name(py.PyFunction_Type), "function") == 0;
 }
 
 int py_find(void *library) {
@@ -92,7 +92,7 @@ PyObject *py_module(const char *name) {
 }
 
 const char *py_class_name(PyObject *object) {
-  return type_name(py_type(object));
+  return py_type_name(py_type(object));
 }
 
 /* An odd factor keeps all of the type's bits; a renamed class has another tp_name. */
@@ -133,7 +133,7 @@ HOT int py_attr_true(PyObject *object, PyObject *name) {
 
 const char *py_exception_name(void) {
   PyObject *type = py.PyErr_Occurred();
-  return type ? type_name((PyTypeObject *)type) : NULL;
+  return type ? py_type_name((PyTypeObject *)type) : NULL;
 }
 
 bool py_exception_is_stop(void) {

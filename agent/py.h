@@ -146,7 +146,16 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyEval_EvalCode, (PyObject *, PyObject *, PyObject *))                                                         \
   X(PyObject *, PyEval_GetBuiltins, (void))                                                                                    \
   X(PyObject *, PyWeakref_NewRef, (PyObject *, PyObject *))                                                                    \
-  X(long, PyLong_AsLong, (PyObject *))
+  X(long, PyLong_AsLong, (PyObject *))                                                                                         \
+  X(PyObject *, PyObject_Call, (PyObject *, PyObject *, PyObject *))                                                           \
+  X(int, PyObject_SetAttr, (PyObject *, PyObject *, PyObject *))                                                               \
+  X(PyObject *, PyObject_Repr, (PyObject *))                                                                                   \
+  X(PyObject *, PyObject_RichCompare, (PyObject *, PyObject *, int))                                                           \
+  X(Py_ssize_t, PyObject_Hash, (PyObject *))                                                                                   \
+  X(PyObject *, PyImport_ImportModule, (const char *))                                                                         \
+  X(int, PyList_SetItem, (PyObject *, Py_ssize_t, PyObject *))                                                                 \
+  X(PyObject *, Py_BuildValue, (const char *, ...))                                                                            \
+  X(PyObject *, PySequence_List, (PyObject *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
 #define PY_OPTIONAL(X)                                                                                                         \
@@ -167,6 +176,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyFunction_Type)                                                                                                           \
   X(PyExc_StopIteration)                                                                                                       \
   X(PyType_Type)                                                                                                               \
+  X(PyMethod_Type)                                                                                                             \
+  X(PyCFunction_Type)                                                                                                          \
   X(PyStaticMethod_Type)                                                                                                       \
   X(PyCode_Type)                                                                                                               \
   X(PyClassMethod_Type)                                                                                                        \
@@ -183,6 +194,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(_Py_FalseStruct)                                                                                                           \
   X(PyExc_Exception)                                                                                                           \
   X(PyExc_GeneratorExit)                                                                                                       \
+  X(PyExc_AttributeError)                                                                                                      \
+  X(PyExc_KeyError)                                                                                                            \
   X(PyExc_TypeError)                                                                                                           \
   X(PyExc_ValueError)
 
@@ -219,6 +232,7 @@ bool py_in_main(void);
 
 /* Class name of `object` (no module, as type(object).__name__); good as long as the class lives. Never NULL, sets no error. */
 const char *py_class_name(PyObject *object);
+const char *py_type_name(const PyTypeObject *type); /* the same, of the class */
 /* A pair of pointers in one number that changes when the class or its name does: a key for caches. */
 uintptr_t py_class_key(PyObject *object);
 

@@ -3,12 +3,21 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 
-from harness import AGENT, BUILD, COLLECTORD, CORE, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, main, python_label, test_each, until
+from harness import AGENT, BUILD, COLLECTORD, CORE, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, clean_env, main, python_label, test, test_each, until
 
 HERE = pathlib.Path(__file__).resolve().parent
 FAKE = BUILD / "module"
 TORCH = [TORCH_PYTHON] if TORCH_PYTHON and os.path.exists(TORCH_PYTHON) else []
+
+
+def has_sklearn(python):
+    text = "import importlib.util as u, sys; sys.exit(not u.find_spec('sklearn'))"
+    return subprocess.run([python, "-c", text], stdin=subprocess.DEVNULL, env=clean_env()).returncode == 0
+
+
+SKLEARN = [p for p in PYTHONS + TORCH if has_sklearn(p)]
 
 
 def need_agent():
@@ -38,6 +47,24 @@ def store(case, sessions=1):
 @test_each(PYTHONS + TORCH, python_label)
 def surface(case, python):
     r = case.run([python, HERE / "surface.py"], agent=False, env={"PYTHONPATH": FAKE})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+@test_each(PYTHONS + TORCH, python_label)
+def wrapping(case, python):
+    r = case.run([python, HERE / "wrapping.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+@test
+def some_have_sklearn(case):
+    if not SKLEARN:
+        raise Skip("no interpreter here has scikit-learn")
+
+
+@test_each(SKLEARN, python_label)
+def estimators(case, python):
+    r = case.run([python, HERE / "estimators.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
     case.check(r.rc == 0, r.err[-2000:])
 
 
@@ -126,6 +153,59 @@ def stored(case, python):
     case.check(all(st.parent(s)["name"] == "cirron.session" for s in st.of("decorated")), "threads start without a scope")
 
 
+ESTIMATORS = r"""
+import pickle, sys
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+try:
+    import cirron as ci
+except ImportError:
+    import types
+    ci = types.SimpleNamespace(wrap=lambda e: e)
+
+X = np.random.RandomState(0).randn(60, 4)
+y = (X[:, 0] + X[:, 1] > 0).astype(int)
+pipe = ci.wrap(make_pipeline(StandardScaler(), LogisticRegression()))
+print(pipe.fit(X, y), pipe.score(X, y), type(pipe), pipe[1].coef_.shape)
+forest = ci.wrap(RandomForestClassifier(n_estimators=4, random_state=0, n_jobs=2)).fit(X, y)
+print(forest, forest.predict(X).sum(), len(forest))
+try:
+    forest.predict(X[:, :2])
+except ValueError as error:
+    print(error)
+search = GridSearchCV(ci.wrap(LogisticRegression()), {"C": [0.1, 1]}, cv=2, n_jobs=2).fit(X, y)  # in processes
+print(search, search.best_estimator_, type(search.best_estimator_), search.best_score_)
+with open(sys.argv[1], "wb") as f:
+    pickle.dump([pipe, forest, search], f)
+"""
+
+
+@test_each(SKLEARN, python_label)
+def estimators_stored(case, python):
+    """The same output with and without us, also from processes of joblib; what was pickled needs nothing of us."""
+    need_store()
+    case.collect()
+    script, kept = case.script(ESTIMATORS), case.folder / "kept.pickle"
+    plain, _ = case.both([python, script, kept])
+    case.equal(plain.rc, 0, "exit status")
+    st = store(case)
+    spans = [(s["name"], s["attrs"]["estimator"], s["error"]) for s in st.spans]
+    case.equal(spans, [("fit", "Pipeline", False), ("fit_transform", "StandardScaler", False), ("fit", "LogisticRegression", False),
+                       ("score", "Pipeline", False), ("transform", "StandardScaler", False), ("score", "LogisticRegression", False),
+                       ("fit", "RandomForestClassifier", False), ("predict", "RandomForestClassifier", False),
+                       ("predict", "RandomForestClassifier", True), ("fit", "LogisticRegression", False)], "spans")
+    case.equal([st.order(s) for s in st.spans if s["attrs"]["estimator"] == "Pipeline"], [["fit_transform", "fit"], ["transform", "score"]], "nesting")
+    case.equal([s["attrs"] for s in st.spans if s["error"]], [{"estimator": "RandomForestClassifier", "exception": "ValueError"}], "the error")
+    load = "import pickle, sys; print([type(x).__name__ for x in pickle.load(open(sys.argv[1], 'rb'))], 'cirron' in sys.modules)"
+    for agent in (False, True):
+        r = case.run([python, "-c", load, kept], agent=agent)
+        case.equal((r.rc, r.out), (0, "['Pipeline', 'RandomForestClassifier', 'GridSearchCV'] False\n"), f"loaded, agent {agent}: {r.err[-300:]}")
+
+
 @test_each(PYTHONS, python_label)
 def fork_inside_scopes(case, python):
     need_store()
@@ -200,6 +280,11 @@ for e in ci.epochs([1]):
 @ci.scope("f")
 def f(): return s.id
 assert f()
+class Net:
+    def fit(self): return self
+    def __len__(self): return 7
+net = Net()
+assert ci.wrap(net).fit().__wrapped__ is net and len(ci.wrap(net)) == 7
 ''')
     assert not failed, failed
     sub.destroy(i)

@@ -864,7 +864,7 @@ class Profile(Test):
 
     def test_module(self):
         self.assertEqual((ci.__version__, ci.__name__), ("test", "cirron"))
-        for name in ("scope", "mark", "epochs", "batches", "watch", "profile", "flush", "health", "shutdown"):
+        for name in ("scope", "mark", "epochs", "batches", "watch", "wrap", "profile", "flush", "health", "shutdown"):
             self.assertTrue(inspect.signature(getattr(ci, name)) and getattr(ci, name).__doc__, name)
 
 
