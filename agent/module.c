@@ -167,14 +167,6 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   return result;
 }
 
-/* --- watch(model) --- */
-
-static PyObject *watch(PyObject *module, PyObject *model) {
-  (void)module;
-  (void)model;
-  return module_none();
-}
-
 /* --- the definition --- */
 
 #define DOC_MODULE                                                                                                             \
@@ -211,9 +203,11 @@ static PyObject *watch(PyObject *module, PyObject *model) {
   "0, 1, 2 and so on. The time to fetch an item lies outside of it. Leaving the loop closes the\n"                             \
   "open span."
 #define DOC_WATCH                                                                                                              \
-  "watch(model)\n--\n\n"                                                                                                       \
-  "Names a model whose parameters and gradients are to be looked at when an epoch ends. This\n"                                \
-  "version takes no snapshots yet: the model is accepted, not kept and not touched."
+  "watch(model, name=None)\n--\n\n"                                                                                            \
+  "Names a model whose parameters and gradients are to be looked at when an epoch ends. May be\n"                              \
+  "called for several; each has a name of its own, by default that of its class (Net, Net#2).\n"                               \
+  "They are held weakly. watch(None) forgets all. health()['watched'] shows the names.\n\n"                                    \
+  "This version takes no snapshots yet: the model is remembered, and not touched."
 #define DOC_WRAP                                                                                                               \
   "wrap(estimator)\n--\n\n"                                                                                                    \
   "The estimator, with a span for each call of its methods: fit, predict, transform, score and all\n"                          \
@@ -247,7 +241,7 @@ static struct py_method functions[] = {
     {"mark", MODULE_CALL(mark), MODULE_CALL_FAST, DOC_MARK},
     {"epochs", module_epochs, PY_METH_O, DOC_EPOCHS},
     {"batches", module_batches, PY_METH_O, DOC_BATCHES},
-    {"watch", watch, PY_METH_O, DOC_WATCH},
+    {"watch", MODULE_CALL(module_watch), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WATCH},
     {"wrap", MODULE_CALL(module_wrap), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WRAP},
     {"profile", MODULE_CALL(module_profile), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_PROFILE},
     {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},

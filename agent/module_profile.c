@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "link.h"
 #include "module_state.h"
+#include "module_watch.h"
 #include "ring_writer.h"
 #include "segment.h"
 #include "session.h"
@@ -283,6 +284,19 @@ static PyObject *platform_context(void) {
   return NULL;
 }
 
+/* Takes over a list of (model, name), or NULL: none. A list of the names, or NULL with an error. */
+static PyObject *names_of(PyObject *models) {
+  PyObject *names = py.PyList_New(0);
+  Py_ssize_t n = models && names ? py.PyObject_Size(models) : 0;
+  for (Py_ssize_t i = 0; i < n && names; i++)
+    if (py.PyList_Append(names, py.PyTuple_GetItem(py.PyList_GetItem(models, i), 1)) < 0) {
+      module_drop(names);
+      names = NULL;
+    }
+  module_drop(models);
+  return names;
+}
+
 static int set_drops(PyObject *dict) {
   struct drops d = count_drops();
   return set_count(dict, "scope_drop_count", d.depth + d.spans) | set_count(dict, "mark_drop_count", d.marks + d.refused) |
@@ -297,7 +311,8 @@ static int set_transport(PyObject *dict, const struct session *session) {
          set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) |
          set(dict, "flush_mode", text_or_none(mode)) | set(dict, "spool_dir", module_none()) |
          set_count(dict, "spool_bytes", 0) | set_count(dict, "spool_drop_count", 0) |
-         set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context());
+         set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context()) |
+         set(dict, "watched", names_of(module_watched()));
 }
 
 /* What was not measured is None, not 0. */

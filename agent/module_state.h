@@ -191,9 +191,10 @@ PyObject *module_iter_type(void);
 PyObject *module_epochs(PyObject *module, PyObject *iterable);
 PyObject *module_batches(PyObject *module, PyObject *iterable);
 
-/* wrap(...) and its types: module_wrap.h. */
+/* wrap(...) and its types: module_wrap.h. watch(...): module_watch.h. */
 PyObject *module_wrap(PyObject *module, PyObject *args, PyObject *kwargs);
 int module_wrap_types(PyObject *module, struct module_wrap_state *wrap);
+PyObject *module_watch(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* profile(...), its handle, and the functions of the module that are the handle's methods too (both ignore `self`). */
 PyObject *module_profiler_type(void);

@@ -154,8 +154,12 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(Py_ssize_t, PyObject_Hash, (PyObject *))                                                                                   \
   X(PyObject *, PyImport_ImportModule, (const char *))                                                                         \
   X(int, PyList_SetItem, (PyObject *, Py_ssize_t, PyObject *))                                                                 \
+  X(PyObject *, PyLong_FromVoidPtr, (void *))                                                                                  \
+  X(void, PyDict_Clear, (PyObject *))                                                                                          \
+  X(int, PyDict_DelItem, (PyObject *, PyObject *))                                                                             \
   X(PyObject *, Py_BuildValue, (const char *, ...))                                                                            \
-  X(PyObject *, PySequence_List, (PyObject *))
+  X(PyObject *, PySequence_List, (PyObject *))                                                                                 \
+  X(PyObject *, PyInterpreterState_GetDict, (void *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
 #define PY_OPTIONAL(X)                                                                                                         \

@@ -5,6 +5,7 @@
  *                     push ID KIND NAME INDEX PARENT | pop ID EXCEPTION ATTRS | mark SPAN NAME TYPE VALUE KIND ATTRS | deep | refused
  * fake_session(n)   as after a fork: another session, all stacks and names are new
  * fake_off(bool)    tracing off
+ * fake_watched()    the list that module_watched() gives, by ctypes.PyDLL; () for NULL
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include "agent/clock.h"
 #include "agent/link.h"
 #include "agent/loop.h"
+#include "agent/module_watch.h"
 #include "agent/py.h"
 #include "agent/ring_writer.h"
 #include "agent/scope.h"
@@ -31,6 +33,7 @@ EXPORT const char *fake_take(void);
 EXPORT void fake_session(unsigned long prefix);
 EXPORT void fake_off(int off);
 EXPORT void fake_quiet(int quiet);
+EXPORT PyObject *fake_watched(void);
 
 struct scope {
   unsigned depth;
@@ -114,6 +117,11 @@ void fake_off(int to) {
 
 void fake_quiet(int to) {
   quiet = to != 0;
+}
+
+PyObject *fake_watched(void) {
+  PyObject *list = module_watched();
+  return list ? list : py.Py_BuildValue("()");
 }
 
 /* --- session, segment, link --- */

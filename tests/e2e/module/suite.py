@@ -284,13 +284,14 @@ class Net:
     def fit(self): return self
     def __len__(self): return 7
 net = Net()
-assert ci.wrap(net).fit().__wrapped__ is net and len(ci.wrap(net)) == 7
+ci.watch(net)
+assert ci.wrap(net).fit().__wrapped__ is net and len(ci.wrap(net)) == 7 and ci.health()["watched"] == ["Net"]
 ''')
     assert not failed, failed
     sub.destroy(i)
 with cirron.scope("main") as s:
     pass
-print(s.id is not None)
+print(s.id is not None and cirron.health()["watched"] == [])
 """)], env={"CIRRON_AUTOSTART": 0})
     case.equal((r.rc, r.out, r.err), (0, "True\n", ""), "the run")
 

@@ -836,7 +836,7 @@ class Profile(Test):
         self.assertEqual(p.settings, dict(snapshots="sampled", sample_rate=0.5, frameworks=["torch"], output=["stdout", "log"], path="x"))
         self.assertIs(ci.profile({"snapshots": "full", "flush_interval": 2, "torch": {"epoch_steps": 5}}, snapshots="off"), p)
         self.assertEqual((p.settings["snapshots"], p.settings["flush_interval"], p.settings["config"]["torch"]), ("off", 2, {"epoch_steps": 5}))
-        self.assertEqual((p.enabled, p.flush(), ci.flush(), ci.watch(object()), ci.watch(None)), (True, None, None, None, None))
+        self.assertEqual((p.enabled, p.flush(), ci.flush(), ci.watch(None)), (True, None, None, None))
         self.assertEqual(p.health(), {**ci.health(), "overhead_ratio": p.health()["overhead_ratio"]})
 
     def test_wrong(self):
@@ -857,7 +857,7 @@ class Profile(Test):
     def test_health(self):
         h = ci.health()
         self.assertLessEqual({"enabled", "scope_drop_count", "mark_drop_count", "spool_drop_count", "spool_dir", "spool_bytes", "flush_mode",
-                              "flush_restart_count", "transport", "platform_context", "scope_depth", "detail_shed_count", "overhead_ns", "overhead_ratio"}, set(h))
+                              "flush_restart_count", "transport", "platform_context", "scope_depth", "detail_shed_count", "overhead_ns", "overhead_ratio", "watched"}, set(h))
         self.assertEqual((h["enabled"], h["transport"], h["platform_context"]), (True, None, {"rank": 3, "world_size": 8, "run_id": "run7"}))
         with ci.scope("a"), ci.scope("b"):
             self.assertEqual(ci.health()["scope_depth"], 2)

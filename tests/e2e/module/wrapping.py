@@ -1,7 +1,8 @@
-"""cirron.wrap on the fake stack, with estimators made up here: run like surface.py, by every interpreter."""
+"""cirron.wrap and cirron.watch on the fake stack, with estimators made up here: run like surface.py, by every interpreter."""
 import collections.abc
 import copy
 import copyreg
+import ctypes
 import gc
 import inspect
 import os
@@ -16,6 +17,15 @@ import weakref
 
 import cirron as ci
 from surface import ROOT, Spans, Stop, Test, events, fake
+
+watched_now = ctypes.PyDLL(ci.__file__).fake_watched
+watched_now.restype = ctypes.py_object
+
+
+def watched():
+    """What the C interface gives to the snapshots: a list of (model, name), or None."""
+    return watched_now() or None
+
 
 class Estimator:
     """Behaves as sklearn's do, and calls itself."""
@@ -525,6 +535,105 @@ class Wrap(Test):
         box = [ci.wrap(Drops())]
         self.assertIsInstance(box[0].fit([1]), Drops)
         self.assertTrue(Spans()["fit"]["closed"])
+
+
+class Net:
+    pass
+
+
+class Watch(Test):
+    def setUp(self):
+        super().setUp()
+        ci.watch(None)
+
+    def names(self):
+        return [name for _, name in watched() or ()]
+
+    def test_several(self):
+        g, d, third = Net(), Estimator(), Net()
+        for model in (g, d, third):
+            self.assertIsNone(ci.watch(model))
+        self.assertTrue(all(a is b for (a, _), b in zip(watched(), (g, d, third))))
+        self.assertEqual((self.names(), ci.health()["watched"]), (["Net", "Estimator", "Net#2"],) * 2)
+        ci.watch(g)
+        self.assertEqual(self.names(), ["Net", "Estimator", "Net#2"])
+        self.assertIsNone(ci.watch(None))
+        self.assertEqual((watched(), ci.health()["watched"]), (None, []))
+
+    def test_held_weakly(self):
+        g, d = Net(), Net()
+        ci.watch(g)
+        ci.watch(d)
+        gone = weakref.ref(g)
+        del g
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertEqual(self.names(), ["Net#2"])
+        new = Net()
+        ci.watch(new)
+        self.assertEqual(self.names(), ["Net#2", "Net"])
+
+    def test_names(self):
+        a, b = Net(), Net()
+        ci.watch(a, name="generator")
+        ci.watch(b, "Net")
+        self.assertEqual(self.names(), ["generator", "Net"])
+        ci.watch(a)  # keeps what it has
+        ci.watch(b, name="discriminator")
+        self.assertEqual(self.names(), ["generator", "discriminator"])
+        ci.watch(b, name="discriminator")
+        c = Net()
+        for kwargs, error, text in ((dict(name="generator"), ValueError, "watch\\(\\): name must not be that of another watched model, as 'generator' is"),
+                                    (dict(name=""), ValueError, "name must be a string with at least one character, not ''"),
+                                    (dict(name=3), TypeError, "name must be a string or None, not 3"), (dict(namespace="x"), TypeError, "namespace")):
+            with self.assertRaisesRegex(error, text):
+                ci.watch(c, **kwargs)
+        with self.assertRaisesRegex(TypeError, "name must be None where model is None, not 'x'"):
+            ci.watch(None, "x")
+        with self.assertRaises(TypeError):
+            ci.watch()
+        self.assertEqual(self.names(), ["generator", "discriminator"])
+
+    def test_wrong(self):
+        model = Net()
+        ci.watch(model)
+        for thing in (5, "model", [model], {"m": model}, (model,), object(), 1.5, Net):
+            with self.assertRaises(TypeError) as caught:
+                ci.watch(thing)
+            self.assertIn("watch(): model must be one model, an object that can be weakly referenced", str(caught.exception))
+            self.assertIn(repr(thing), str(caught.exception))
+        self.assertEqual(self.names(), ["Net"])
+
+    def test_wrapped(self):
+        inner = Estimator()
+        ci.watch(ci.wrap(inner))
+        gc.collect()
+        self.assertTrue(watched()[0][0] is inner)
+
+    def test_survives(self):
+        model = Net()
+        ci.watch(model)
+        ci.profile()
+        with ci.scope("x"):
+            fake.fake_session(0x31)
+        self.assertEqual(self.names(), ["Net"])
+        events()
+
+    def test_interface(self):
+        self.assertIsNone(watched())
+        models = [Net() for _ in range(100)]
+        [ci.watch(m) for m in models]
+        self.assertEqual(self.names(), ["Net"] + ["Net#%d" % i for i in range(2, 101)])
+        del models[10:90]
+        gc.collect()
+        self.assertEqual(len(watched()), 20)
+
+    def test_threads(self):
+        models = [Net() for _ in range(80)]
+        threads = [threading.Thread(target=lambda i=i: [ci.watch(m, "m%d" % (i * 20 + j)) for j, m in enumerate(models[i * 20:i * 20 + 20])]) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(sorted(self.names()), sorted("m%d" % i for i in range(80)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,17 @@
+/* The models that the script named by watch(), for whoever looks at their tensors when an epoch ends.
+ *
+ * GIL held (or an attached thread state), any thread, the interpreter whose models are wanted. Nothing is kept by us but weak
+ * references: a model that the script has let go of is not in the list.
+ */
+#ifndef CIRRON_MODULE_WATCH_H
+#define CIRRON_MODULE_WATCH_H
+
+#include "py.h"
+
+/* A new list of tuples (model, name), in the order in which they were first named. Names are texts, and no two are the same. The list
+ * is the caller's and holds the models, so it must not be kept for longer than they are looked at. It is a copy: watch() called meanwhile
+ * does not change it. A model is what the script passed; where that was wrapped (module_wrap.h), what lies in it.
+ * NULL: none, also where there is no memory or watch() was never called; no error is left, and one that was set before stays. */
+PyObject *module_watched(void);
+
+#endif
