@@ -33,7 +33,7 @@ static void open_span(const struct call *c, struct running *r) {
   if (!scope || !session)
     return;
   const struct wrapped *w = module_body(c->self);
-  struct span *span = scope_push(scope, SPAN_USER, module_name(w->state, c->name), SPAN_NO_INDEX, session_clock());
+  struct span *span = scope_push(scope, SPAN_USER, module_name(w->state, c->name), SPAN_NO_INDEX, scope_clock(scope));
   if (!span)
     return;
   r->json = w->attrs ? malloc(w->attrs_len) : NULL;
@@ -58,7 +58,7 @@ static uint32_t exception_id(void) {
 static void close_span(struct running *r, bool raised) {
   if (!r->span.span)
     return;
-  uint64_t end_ns = session_clock();
+  uint64_t end_ns = scope_now();
   module_left_check();
   struct scope *scope = module_span_stack(&r->span);
   uint32_t exception = raised && session_get() ? exception_id() : 0;
