@@ -123,8 +123,9 @@ void ring_reader_seek(struct ring_reader *reader, uint64_t tail) {
 
 int ring_reader_look(struct ring_reader *reader) {
   uint64_t head = __atomic_load_n(&header(reader)->head, __ATOMIC_ACQUIRE);
-  /* Nobody honest writes over what was not released. */
-  if (head >= reader->head && head - reader->base <= reader->cells) {
+  /* Nobody honest writes over what was not released. In other memory (ring_reader_move) `base` is what a stranger says: what was not
+   * read either is never more than a ring's length. */
+  if (head >= reader->head && head - reader->base <= reader->cells && head - reader->next <= reader->cells) {
     reader->head = head;
     return 0;
   }

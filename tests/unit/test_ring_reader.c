@@ -256,6 +256,22 @@ static void goes_on_in_other_memory(void **state) {
   assert_int_equal(ring_reader_move(&f->reader, moved.fd, CELLS, SESSION + 1), -EPROTO);
 }
 
+/* Its positions come from a stranger, again: all that is between them and ours was never written, and is not looked for. */
+static void other_memory_cannot_be_far_ahead(void **state) {
+  struct fixture *f = *state;
+  put_span(f, 5, NULL);
+  assert_true(next(f));
+  f->maker.header->tail = 1ull << 60;
+  f->maker.header->head = (1ull << 60) + 3;
+  assert_int_equal(ring_reader_move(&f->reader, f->maker.fd, CELLS, SESSION), 0);
+  assert_int_equal(ring_reader_look(&f->reader), 0);
+  assert_true(f->reader.head - f->reader.next <= CELLS);
+  assert_int_equal(f->reader.jumps, 1);
+  put_span(f, 6, NULL);
+  assert_true(next(f));
+  assert_int_equal(f->record.span.id, 6);
+}
+
 static void open_spans_are_copied(void **state) {
   struct fixture *f = *state;
   struct ring_open out[RING_OPEN_SLOTS];
@@ -301,6 +317,7 @@ int main(void) {
       T(seek_takes_the_further_tail),
       T(thread_is_known_after_seek),
       T(goes_on_in_other_memory),
+      T(other_memory_cannot_be_far_ahead),
       T(open_spans_are_copied),
       T(noise),
   };
