@@ -11,6 +11,7 @@
 #define MS 1000000ull
 #define IDLE_NS (20 * MS) /* nothing came for IDLE_BEATS looks: a full ring is still far */
 #define IDLE_BEATS 20u
+#define CALM_NS (10 * MS) /* at this rate a ring is full in 640 ms; a hundred times the rate has room, too */
 #define QUIET_NS (5 * MS)
 #define BUSY_NS (1 * MS)
 #define AWAIT_NS (1000 * MS) /* only sessions without memory: a look now and then */
@@ -164,8 +165,9 @@ static void rest(struct drain *d, enum session_fill fill) {
     arm(d->timer, RETRY_NS / 4);
   else
     arm(d->timer, !d->roster->mapped           ? AWAIT_NS
-                  : fill != SESSION_QUIET      ? BUSY_NS
-                  : d->idle_beats < IDLE_BEATS ? QUIET_NS
+                  : fill > SESSION_QUIET       ? BUSY_NS
+                  : fill == SESSION_QUIET      ? QUIET_NS
+                  : d->idle_beats < IDLE_BEATS ? CALM_NS
                                                : IDLE_NS);
 }
 
@@ -174,7 +176,7 @@ static void beat(evutil_socket_t fd, short what, void *arg) {
   (void)what;
   struct drain *d = arg;
   uint64_t now = clock_monotonic_ns();
-  enum session_fill fill = SESSION_QUIET;
+  enum session_fill fill = SESSION_CALM;
   roster_check(d->roster, now);
   if (d->failing && now < d->retry_ns) {
     rest(d, fill);
@@ -204,7 +206,7 @@ int drain_init(struct drain *drain) {
   drain->idle_timer = drain->idle_exit_ns ? evtimer_new(drain->base, is_idle, drain) : NULL;
   if (!drain->timer || (drain->idle_exit_ns && !drain->idle_timer))
     return -ENOMEM;
-  rest(drain, SESSION_QUIET);
+  rest(drain, SESSION_CALM);
   return 0;
 }
 

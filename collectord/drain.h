@@ -1,6 +1,6 @@
 /* The beat of collectord: empties the rings, commits, and moves the shared tails after the commit only.
  *
- * A ring is looked into every 5 ms, every 1 ms while one fills fast; all in turn, with a cap on what one visit takes. Committed is
+ * The rings are looked into every 10 ms, every 5 or 1 ms while one fills fast; all in turn, with a cap on what one visit takes. Committed is
  * every 250 ms if there is anything new, and at once when a ring is half full of what is not committed, or a session came to its
  * end. Without sessions there is no timer.
  *

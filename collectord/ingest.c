@@ -35,7 +35,8 @@ int ingest_init(struct ingest *in, const struct ring_segment *segment, const str
     return -EPROTO;
   in->wall_offset_ns = (int64_t)origin->anchor_realtime_ns - (int64_t)origin->anchor_monotonic_ns;
   in->start_ns = origin->start_monotonic_ns;
-  return names_init(&in->names, segment, store);
+  names_init(&in->names, segment, store);
+  return 0;
 }
 
 void ingest_fini(struct ingest *in) {
@@ -78,6 +79,10 @@ void ingest_link(struct ingest *in, size_t at) {
 }
 
 int ingest_name(struct ingest *in, struct store *store, uint32_t id, uint32_t *out) {
+  if (!id) {
+    *out = 0;
+    return 0;
+  }
   int err = names_get(&in->names, store, id, out);
   if (err == -EBADMSG) {
     *out = 0;
@@ -147,37 +152,41 @@ static int add_past_epoch(struct ingest *in, uint64_t id) {
   return err;
 }
 
-/* The span's own node, if it has one, learns its place. Returns the sums over its children, or NULL. */
-static const struct tree_sums *close_node(struct ingest *in, const struct span_row *span) {
-  struct tree_node *node = tree_find(&in->tree, span->id);
-  if (!node)
-    return NULL;
+/* What a step or an epoch is beside its row. One that is added in vain is written again later, with the same contents. */
+static int add_structure(struct ingest *in, const struct span_row *span, const struct tree_node *node) {
+  if (span->kind == SPAN_STEP)
+    return add_step(in, span, node ? &node->sums : NULL);
+  if (span->kind != SPAN_EPOCH && span->kind != SPAN_EVAL)
+    return 0;
+  int err = add_epoch(in, span);
+  if (!err)
+    err = add_past_epoch(in, span->id);
+  if (!err)
+    idmap_remove(&in->open_epochs, span->id);
+  return err;
+}
+
+/* The span's own node learns its place. */
+static void close_node(struct tree_node *node, const struct span_row *span) {
   node->parent = span->parent;
   node->kind = span->kind;
   node->flags = span->flags;
   node->placed = node->closed = true;
   node->idle = 0;
-  return &node->sums;
 }
 
-/* Takes a row whose names and attributes are ready. What can fail comes first. */
-static int add_row(struct ingest *in, const struct span_row *span) {
-  int err = INGEST_ROOM(in->rows, in->row_room, in->row_count);
-  bool epoch = span->kind == SPAN_EPOCH || span->kind == SPAN_EVAL;
-  const struct tree_node *node = tree_find(&in->tree, span->id);
-  if (!err && span->kind == SPAN_STEP)
-    err = add_step(in, span, node ? &node->sums : NULL);
-  if (!err && epoch)
-    err = add_epoch(in, span);
-  if (!err && epoch)
-    err = add_past_epoch(in, span->id);
-  if (!err && epoch)
-    idmap_remove(&in->open_epochs, span->id);
+/* Takes the row behind the last one, which is ready but for its sums. What can fail comes first. */
+static int add_row(struct ingest *in) {
+  struct ingest_row *row = &in->rows[in->row_count];
+  const struct span_row *span = &row->span;
+  struct tree_node *node = tree_find(&in->tree, span->id);
+  int err = add_structure(in, span, node);
   if (err)
-    return err; /* a step or epoch added in vain is written again later, with the same contents */
-  const struct tree_sums *sums = close_node(in, span);
-  int64_t self = duration(span) - (sums ? sums->child_ns : 0);
-  in->rows[in->row_count] = (struct ingest_row){.span = *span, .self_ns = self > 0 ? self : 0};
+    return err;
+  if (node)
+    close_node(node, span);
+  int64_t self = duration(span) - (node ? node->sums.child_ns : 0);
+  row->self_ns = self > 0 ? self : 0;
   ingest_link(in, in->row_count++);
   in->spans++;
   if (span->end_ns > in->last_ns)
@@ -193,33 +202,36 @@ static int take_span(struct ingest *in, struct store *store, const struct ring_r
     in->damaged++;
     return 0;
   }
-  struct span_row row = {
-      .id = s->id,
-      .parent = parent_of(s->id, s->parent),
-      .start_ns = ingest_wall(in, s->start_ns),
-      .end_ns = ingest_wall(in, s->end_ns < s->start_ns ? s->start_ns : s->end_ns),
-      .index = s->index,
-      .cpu_ns = s->cpu_ns,
-      .gpu_ns = SPAN_NO_TIME,
-      .tid = tid,
-      .kind = s->kind,
-      .flags = (uint8_t)(s->flags & ~SPAN_DOUBTFUL),
-  };
-  int err = ingest_name(in, store, s->name, &row.name);
-  if (!err)
-    err = ingest_name(in, store, s->module, &row.module);
-  if (!err)
-    err = ingest_name(in, store, s->exception, &row.exception);
+  int err = INGEST_ROOM(in->rows, in->row_room, in->row_count);
   if (err)
     return err;
-  if (record->text_len && text_is_json_object(record->text, record->text_len)) {
-    err = copy_text(record->text, record->text_len, &row.attrs);
-    row.attrs_len = (uint32_t)record->text_len;
-  }
+  struct ingest_row *row = &in->rows[in->row_count]; /* made where it stays: most of the work are copies */
+  *row = (struct ingest_row){.span = {
+                                 .id = s->id,
+                                 .parent = parent_of(s->id, s->parent),
+                                 .start_ns = ingest_wall(in, s->start_ns),
+                                 .end_ns = ingest_wall(in, s->end_ns < s->start_ns ? s->start_ns : s->end_ns),
+                                 .index = s->index,
+                                 .cpu_ns = s->cpu_ns,
+                                 .gpu_ns = SPAN_NO_TIME,
+                                 .tid = tid,
+                                 .kind = s->kind,
+                                 .flags = (uint8_t)(s->flags & ~SPAN_DOUBTFUL),
+                             }};
+  err = ingest_name(in, store, s->name, &row->span.name);
   if (!err)
-    err = add_row(in, &row);
+    err = ingest_name(in, store, s->module, &row->span.module);
+  if (!err)
+    err = ingest_name(in, store, s->exception, &row->span.exception);
+  if (!err && record->text_len && text_is_json_object(record->text, record->text_len)) {
+    err = copy_text(record->text, record->text_len, &row->span.attrs);
+    row->span.attrs_len = (uint32_t)record->text_len;
+  }
   if (err)
-    free((char *)row.attrs);
+    return err;
+  err = add_row(in);
+  if (err)
+    free((char *)row->span.attrs);
   return err;
 }
 
@@ -373,7 +385,7 @@ int ingest_record(struct ingest *in, struct store *store, const struct ring_reco
   }
 }
 
-bool ingest_settled(const struct ingest *in, const struct ingest_row *row) {
+bool ingest_settled(struct ingest *in, const struct ingest_row *row) {
   const struct tree_node *parent = tree_find(&in->tree, row->span.parent);
   if (!parent || !parent->open || parent->closed)
     return true;
@@ -385,10 +397,13 @@ bool ingest_settled(const struct ingest *in, const struct ingest_row *row) {
 
 /* Sums up the rows that came since the last time. Now every parent is known: by its record, or from the open tables. */
 static int sum_rows(struct ingest *in) {
+  uint64_t parent = 0, epoch = 0; /* children of the same span come one after the other */
   for (; in->summed < in->row_count; in->summed++) {
     const struct ingest_row *row = &in->rows[in->summed];
+    if (row->span.parent != parent)
+      epoch = tree_epoch(&in->tree, parent = row->span.parent);
     struct rollup_span span = {
-        .epoch = tree_epoch(&in->tree, row->span.parent),
+        .epoch = epoch,
         .name = row->span.name,
         .kind = row->span.kind,
         .error = row->span.flags & SPAN_ERROR,

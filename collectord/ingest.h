@@ -33,8 +33,8 @@ struct ring_record;
 struct ingest_row {
   struct span_row span; /* names are local, attrs are ours */
   int64_t self_ns;
-  uint32_t before; /* the child of the same parent before this one: index + 1, or 0 */
-  bool sealing;    /* goes into a sealed block in the transaction that is being written */
+  uint32_t before;  /* the child of the same parent before this one: index + 1, or 0 */
+  uint32_t sealing; /* the ingest_write, by number, that put it into a sealed block: in the present one it goes out of memory */
 };
 
 struct ingest_move {
@@ -65,6 +65,7 @@ struct ingest {
   struct ingest_row *rows;
   size_t row_count, row_room;
   size_t summed;                          /* rows that are in the roll-ups */
+  uint32_t write_no;                      /* of the latest ingest_write, from 1 */
   struct ingest_part parts[INGEST_PARTS]; /* in the store, of rows[0] on */
   size_t part_count;
   struct ingest_part parts_written[INGEST_PARTS]; /* the same, in the transaction that is being written */

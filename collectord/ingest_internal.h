@@ -21,6 +21,6 @@ void ingest_link(struct ingest *in, size_t at);
 int ingest_apply_move(struct ingest *in, uint64_t span, int64_t since_ns, uint64_t parent);
 
 /* Is it settled whose child this row is? */
-bool ingest_settled(const struct ingest *in, const struct ingest_row *row);
+bool ingest_settled(struct ingest *in, const struct ingest_row *row);
 
 #endif

@@ -21,6 +21,10 @@ static struct span_row with_rows(const struct ingest *in, const struct span_row 
 
 /* ---- rows ---- */
 
+static bool sealing(const struct ingest *in, const struct ingest_row *row) {
+  return row->sealing && row->sealing == in->write_no;
+}
+
 /* Numbers of blocks that are there to be written over, in the order in which they are read. */
 struct reuse {
   const struct ingest_part *parts;
@@ -45,9 +49,9 @@ static int seal_some(struct ingest *in, struct store *store, int64_t sid, struct
   int err = 0;
   for (size_t i = 0; i < in->row_count && !err && *left > keep; i++) {
     struct ingest_row *row = &in->rows[i];
-    if (row->sealing || (!any && !ingest_settled(in, row)))
+    if (sealing(in, row) || (!any && !ingest_settled(in, row)))
       continue;
-    row->sealing = true;
+    row->sealing = in->write_no;
     chosen[n++] = i;
     if (n < BLOCK_MAX)
       continue;
@@ -61,7 +65,7 @@ static int seal_some(struct ingest *in, struct store *store, int64_t sid, struct
     n = 0;
   }
   while (n)
-    in->rows[chosen[--n]].sealing = false;
+    in->rows[chosen[--n]].sealing = 0;
   return err;
 }
 
@@ -76,7 +80,7 @@ static int seal(struct ingest *in, struct store *store, int64_t sid, struct reus
 static int put_part(struct ingest *in, struct store *store, int64_t sid, size_t *at, struct ingest_part part) {
   size_t n = 0;
   for (; n < part.count; ++*at)
-    if (!in->rows[*at].sealing)
+    if (!sealing(in, &in->rows[*at]))
       batch[n++] = with_rows(in, &in->rows[*at].span);
   part.dirty = false;
   int err = store_block_put(store, sid, batch, n, false, &part.block);
@@ -122,8 +126,6 @@ static int write_parts(struct ingest *in, struct store *store, int64_t sid) {
 
 static int write_rows(struct ingest *in, struct store *store, int64_t sid) {
   in->parts_written_count = 0;
-  for (size_t i = 0; i < in->row_count; i++)
-    in->rows[i].sealing = false;
   size_t fresh = in->row_count - in->rows_stored, parts = in->part_count + (fresh > 0);
   bool many = fresh >= INGEST_MANY_ROWS;
   if (many || in->row_count > BLOCK_MAX || parts > INGEST_PARTS || (in->ended && parts > 1))
@@ -195,6 +197,7 @@ static int write_open(struct ingest *in, struct store *store, int64_t sid) {
 }
 
 int ingest_write(struct ingest *in, struct store *store, int64_t sid) {
+  in->write_no++; /* nothing that an earlier, failed one chose is chosen */
   int err = names_refresh(&in->names, store);
   if (!err)
     err = write_rows(in, store, sid);
@@ -233,7 +236,7 @@ static void relink(struct ingest *in) {
 static void drop_sealed(struct ingest *in) {
   size_t kept = 0;
   for (size_t i = 0; i < in->row_count; i++) {
-    if (!in->rows[i].sealing) {
+    if (!sealing(in, &in->rows[i])) {
       in->rows[kept++] = in->rows[i];
       continue;
     }

@@ -8,11 +8,8 @@
 
 #define ID_LIMIT (SEGMENT_NAMES_BYTES / 4)
 
-int names_init(struct names *names, const struct ring_segment *segment, const struct store *store) {
+void names_init(struct names *names, const struct ring_segment *segment, const struct store *store) {
   *names = (struct names){.segment = segment, .count = 1, .first_uncommitted = 1, .generation = store_generation(store)};
-  /* Pages of ids that are never used are never touched. */
-  names->of_id = calloc(ID_LIMIT, sizeof *names->of_id);
-  return names->of_id ? 0 : -ENOMEM;
 }
 
 void names_fini(struct names *names) {
@@ -85,6 +82,22 @@ static int text_of(const struct ring_segment *segment, uint32_t id, char *text, 
   return 0;
 }
 
+/* Room in of_id for an id below ID_LIMIT; most processes use low ones only. */
+static int id_room(struct names *names, uint32_t id) {
+  uint32_t room = names->id_room ? names->id_room : 512;
+  while (room <= id)
+    room *= 2;
+  if (room == names->id_room)
+    return 0;
+  uint32_t *of_id = realloc(names->of_id, room * sizeof *of_id);
+  if (!of_id)
+    return -ENOMEM;
+  memset(of_id + names->id_room, 0, (room - names->id_room) * sizeof *of_id);
+  names->of_id = of_id;
+  names->id_room = room;
+  return 0;
+}
+
 int names_get(struct names *names, struct store *store, uint32_t id, uint32_t *out) {
   if (!id) {
     *out = 0;
@@ -92,7 +105,7 @@ int names_get(struct names *names, struct store *store, uint32_t id, uint32_t *o
   }
   if (!names->segment || id >= ID_LIMIT)
     return -EBADMSG;
-  if (names->of_id[id]) {
+  if (id < names->id_room && names->of_id[id]) {
     *out = names->of_id[id];
     return 0;
   }
@@ -101,7 +114,7 @@ int names_get(struct names *names, struct store *store, uint32_t id, uint32_t *o
   int err = text_of(names->segment, id, text, &len);
   if (!err && names->of_segment_bytes + len > SEGMENT_NAMES_BYTES)
     err = -EBADMSG; /* entries that overlap: a MiB would become a thousand */
-  if (err || (err = names_text(names, store, text, len, out)))
+  if (err || (err = id_room(names, id)) || (err = names_text(names, store, text, len, out)))
     return err;
   names->of_id[id] = *out;
   names->of_segment_bytes += len;

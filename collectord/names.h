@@ -26,7 +26,8 @@ struct name {
 struct names {
   const struct ring_segment *segment; /* hostile; NULL for none */
   uint32_t *of_id;                    /* local number by id of the process, 0: not asked for yet */
-  struct name *list;                  /* [local number]; [0] is not used */
+  uint32_t id_room;
+  struct name *list; /* [local number]; [0] is not used */
   uint32_t count, room;
   uint32_t first_uncommitted;
   uint64_t of_segment_bytes; /* of all names that were taken from the segment */
@@ -34,7 +35,7 @@ struct names {
   unsigned generation;
 };
 
-int names_init(struct names *names, const struct ring_segment *segment, const struct store *store);
+void names_init(struct names *names, const struct ring_segment *segment, const struct store *store);
 void names_fini(struct names *names); /* accepts a zeroed one */
 
 /* The local number of an id of the process. -EBADMSG: there is no such name. Otherwise as store_name. */

@@ -54,22 +54,31 @@ static int make_room(struct rollups *r) {
 }
 
 /* -EOVERFLOW: there are too many. */
-static int find_or_make(struct rollups *r, uint64_t epoch, uint32_t name, uint8_t kind, struct rollup **out) {
+static int make(struct rollups *r, uint64_t epoch, uint32_t name, uint8_t kind) {
+  if (r->count >= ROLLUP_MAX)
+    return -EOVERFLOW;
   int err = make_room(r);
   if (err)
     return err;
-  size_t at = probe(r, epoch, name, kind);
-  if (!r->table[at]) {
-    if (r->count >= ROLLUP_MAX)
-      return -EOVERFLOW;
-    struct rollup *made = calloc(1, sizeof *made);
-    if (!made)
-      return -ENOMEM;
-    made->epoch = epoch;
-    made->name = name;
-    made->kind = kind;
-    r->list[r->count++] = made;
-    r->table[at] = (uint32_t)r->count;
+  struct rollup *made = calloc(1, sizeof *made);
+  if (!made)
+    return -ENOMEM;
+  made->epoch = epoch;
+  made->name = name;
+  made->kind = kind;
+  r->list[r->count++] = made;
+  r->table[probe(r, epoch, name, kind)] = (uint32_t)r->count;
+  return 0;
+}
+
+/* As make. */
+static int find_or_make(struct rollups *r, uint64_t epoch, uint32_t name, uint8_t kind, struct rollup **out) {
+  size_t at = r->table_size ? probe(r, epoch, name, kind) : 0;
+  if (!r->table_size || !r->table[at]) {
+    int err = make(r, epoch, name, kind);
+    if (err)
+      return err;
+    at = probe(r, epoch, name, kind);
   }
   *out = r->list[r->table[at] - 1];
   return 0;

@@ -215,13 +215,13 @@ void roster_connection_lost(struct roster *roster, struct session *session) {
 
 void roster_check(struct roster *roster, uint64_t now_ns) {
   for (struct session *s = roster->first; s; s = s->next) {
-    if (now_ns < s->deadline_ns)
-      continue;
+    if ((s->phase != SESSION_AWAY && s->phase != SESSION_ORPHAN) || now_ns < s->deadline_ns)
+      continue; /* most: without a system call, at every beat */
     bool ended = s->pidfd >= 0 && process_ended(s->pidfd);
     if (s->phase == SESSION_AWAY && !ended) {
       s->deadline_ns = now_ns + AWAY_LOOK_NS;
       look_at_process(roster, s);
-    } else if (s->phase == SESSION_AWAY || s->phase == SESSION_ORPHAN) {
+    } else {
       end(roster, s, false);
     }
   }

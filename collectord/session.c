@@ -343,16 +343,21 @@ static bool usable(struct session *s, struct ring_reader *r) {
   return false;
 }
 
+static enum session_fill fill_of(const struct ring_reader *r) {
+  uint64_t unread = r->head - r->next;
+  if (r->head - r->released > r->cells / 2)
+    return SESSION_URGENT;
+  return unread > r->cells / 4 ? SESSION_FILLING : unread > r->cells / 64 ? SESSION_QUIET : SESSION_CALM;
+}
+
 int session_drain(struct session *session, struct store *store, unsigned cap, enum session_fill *fill) {
   for (size_t i = 0; i < session->ring_count; i++) {
     struct ring_reader *r = session->rings[i];
     if (!usable(session, r))
       continue;
-    uint64_t unread = r->head - r->next, held = r->head - r->released;
-    if (unread > r->cells / 4 && *fill < SESSION_FILLING)
-      *fill = SESSION_FILLING;
-    if (held > r->cells / 2)
-      *fill = SESSION_URGENT;
+    enum session_fill full = fill_of(r);
+    if (full > *fill)
+      *fill = full;
     bool waits;
     int err = take(session, r, store, cap, true, &waits);
     if (err)

@@ -106,7 +106,8 @@ int session_add_ring(struct session *session, struct ring_reader *reader, size_t
 /* The process ended as pidfd says, or (became_other) is another program now. */
 void session_end(struct session *session, bool became_other);
 
-enum session_fill { SESSION_QUIET, SESSION_FILLING, SESSION_URGENT }; /* a ring above a quarter, above a half */
+/* The fullest ring: at most a 64th of it is unread, more, more than a quarter; more than a half is not committed. */
+enum session_fill { SESSION_CALM, SESSION_QUIET, SESSION_FILLING, SESSION_URGENT };
 
 /* Takes at most `cap` records of each ring. */
 int session_drain(struct session *session, struct store *store, unsigned cap, enum session_fill *fill);

@@ -9,9 +9,10 @@
 /* Late children of a span that is closed (tasks that outlive it) find its place for this many commits. */
 #define IDLE_COMMITS 20
 
-struct tree_node *tree_find(const struct tree *tree, uint64_t id) {
-  uint32_t at;
-  return idmap_get(&tree->map, id, &at) ? &tree->nodes[at] : NULL;
+struct tree_node *tree_find(struct tree *tree, uint64_t id) {
+  if (tree->recent < tree->count && tree->nodes[tree->recent].id == id)
+    return &tree->nodes[tree->recent];
+  return idmap_get(&tree->map, id, &tree->recent) ? &tree->nodes[tree->recent] : NULL;
 }
 
 struct tree_node *tree_make(struct tree *tree, uint64_t id) {
@@ -76,7 +77,7 @@ void tree_sums_take(struct tree_sums *sums, uint8_t kind, int64_t duration_ns) {
   }
 }
 
-uint64_t tree_epoch(const struct tree *tree, uint64_t span) {
+uint64_t tree_epoch(struct tree *tree, uint64_t span) {
   for (int i = 0; i < DEEPEST && span && span != SPAN_ROOT; i++) {
     const struct tree_node *node = tree_find(tree, span);
     if (!node || !node->placed)

@@ -40,16 +40,17 @@ struct tree {
   struct idmap map;
   struct tree_node *nodes;
   uint32_t count, room;
+  uint32_t recent; /* where the last one that was asked for is: children of the same span come one after the other */
 };
 
-struct tree_node *tree_find(const struct tree *tree, uint64_t id);
+struct tree_node *tree_find(struct tree *tree, uint64_t id);
 /* NULL: there are too many, or no memory. The pointer is good until the next node is made. */
 struct tree_node *tree_make(struct tree *tree, uint64_t id);
 void tree_sums_add(struct tree_sums *sums, uint8_t kind, int64_t duration_ns);
 void tree_sums_take(struct tree_sums *sums, uint8_t kind, int64_t duration_ns);
 
 /* Nearest span of kind epoch or eval that is `span` or above it; 0: none, or not known. */
-uint64_t tree_epoch(const struct tree *tree, uint64_t span);
+uint64_t tree_epoch(struct tree *tree, uint64_t span);
 
 /* After a commit: lets go of nodes that are done with. */
 void tree_trim(struct tree *tree);

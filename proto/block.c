@@ -31,7 +31,7 @@ enum { BLOCK_MAGIC = 0xc1, BLOCK_HEAD = 8, COLUMNS = 14, COLUMN_HEAD = 3, COLUMN
 #define KEEP_BYTES (4u << 20) /* larger buffers are given back after use */
 
 static_assert(BLOCK_MAX * VARINT_MAX_BYTES <= UINT16_MAX, "a column's length fits its field");
-static_assert(COLUMNS * COLUMN_MAX + BLOCK_MAX * RING_TEXT_MAX_CELLS * RING_TEXT_BYTES <= BLOCK_MAX_RAW,
+static_assert(COLUMNS * COLUMN_MAX + VARINT_MAX_BYTES + BLOCK_MAX * RING_TEXT_MAX_CELLS * RING_TEXT_BYTES <= BLOCK_MAX_RAW,
               "rings can't reach it");
 
 /* ---- encode ---- */
@@ -99,18 +99,19 @@ static void encoder_trim(struct encoder *e) {
 }
 
 static bool all_same(const uint64_t *values, size_t n) {
-  uint64_t differs = 0;
   for (size_t i = 1; i < n; i++)
-    differs |= values[i] ^ values[0];
-  return !differs;
+    if (values[i] != values[0])
+      return false;
+  return true;
 }
 
-static uint8_t *column_put(uint8_t *p, const uint64_t *values, size_t n) {
+/* Behind p there is room for VARINT_MAX_BYTES a value, and as much again. */
+static uint8_t *column_put(uint8_t *p, const uint64_t *values, size_t n, bool same) {
   uint8_t *head = p;
-  bool same = all_same(values, n);
+  same = same || all_same(values, n);
   p += COLUMN_HEAD;
   for (size_t i = 0; i < (same ? 1 : n); i++)
-    p = varint_put(p, values[i]);
+    p = varint_put_padded(p, values[i]);
   uint16_t length = htole16((uint16_t)(p - head - COLUMN_HEAD));
   head[0] = same ? COLUMN_SAME : COLUMN_EACH;
   memcpy(head + 1, &length, sizeof length);
@@ -119,42 +120,68 @@ static uint8_t *column_put(uint8_t *p, const uint64_t *values, size_t n) {
 
 /* How much room rows take at most before compression; above BLOCK_MAX_RAW if it is too much. */
 static size_t raw_bound(const struct span_row *rows, size_t n) {
-  size_t bytes = (size_t)COLUMNS * (COLUMN_HEAD + n * VARINT_MAX_BYTES);
+  size_t bytes = (size_t)COLUMNS * (COLUMN_HEAD + n * VARINT_MAX_BYTES) + VARINT_MAX_BYTES;
   for (size_t i = 0; i < n && bytes <= BLOCK_MAX_RAW; i++)
     bytes += rows[i].attrs ? rows[i].attrs_len : 0;
   return bytes;
 }
 
-/* One column: `expression` is the value of `row`, whose predecessor is `before` (a row of zeroes for the first). */
-#define PUT(expression)                                                                                                        \
+static uint32_t attrs_len(const struct span_row *row) {
+  return row->attrs ? row->attrs_len : 0;
+}
+
+/* Bits that are not the same in all rows, of the fields that often are: rows are looked through once for all of them, as they are too
+ * many for the first-level cache. */
+static struct span_row differences(const struct span_row *rows, size_t n) {
+  struct span_row d = {0};
+  for (size_t i = 1; i < n; i++) {
+    const struct span_row *a = &rows[0], *b = &rows[i];
+    d.name |= a->name ^ b->name;
+    d.kind |= a->kind ^ b->kind;
+    d.flags |= a->flags ^ b->flags;
+    d.index |= a->index ^ b->index;
+    d.cpu_ns |= a->cpu_ns ^ b->cpu_ns;
+    d.gpu_ns |= a->gpu_ns ^ b->gpu_ns;
+    d.module |= a->module ^ b->module;
+    d.exception |= a->exception ^ b->exception;
+    d.attrs_len |= attrs_len(a) ^ attrs_len(b);
+  }
+  return d;
+}
+
+/* One column: `expression` is the value of `row`, whose predecessor is `before` (a row of zeroes for the first). `varies`: unless it is
+ * known to be the same in all rows. */
+#define PUT(varies, expression)                                                                                                \
   do {                                                                                                                         \
     const struct span_row *before = &zero;                                                                                     \
-    for (size_t i = 0; i < n; i++) {                                                                                           \
+    bool same = !(varies);                                                                                                     \
+    for (size_t i = 0; i < (same ? 1 : n); i++) {                                                                              \
       const struct span_row *row = &rows[i];                                                                                   \
       v[i] = (expression);                                                                                                     \
       before = row;                                                                                                            \
     }                                                                                                                          \
     (void)before;                                                                                                              \
-    p = column_put(p, v, n);                                                                                                   \
+    p = column_put(p, v, n, same);                                                                                             \
   } while (0)
 
 static size_t columns_put(const struct span_row *rows, size_t n, uint64_t *v, uint8_t *raw) {
   static const struct span_row zero;
   uint8_t *p = raw;
-  PUT(zigzag(row->id - before->id));
-  PUT(zigzag(row->id - row->parent));
-  PUT(row->name);
-  PUT(row->kind);
-  PUT(row->flags);
-  PUT(zigzag((uint64_t)row->start_ns - (uint64_t)before->start_ns));
-  PUT((uint64_t)row->end_ns - (uint64_t)row->start_ns);
-  PUT(zigzag((uint64_t)row->index) + 1); /* SPAN_NO_INDEX, the least of all, becomes 0 */
-  PUT((uint64_t)row->cpu_ns + 1);        /* SPAN_NO_TIME becomes 0 */
-  PUT((uint64_t)row->gpu_ns + 1);
-  PUT(zigzag((uint64_t)row->tid - before->tid));
-  PUT(row->module);
-  PUT(row->exception);
-  PUT(row->attrs ? row->attrs_len : 0);
+  const struct span_row d = differences(rows, n);
+  PUT(true, zigzag(row->id - before->id));
+  PUT(true, zigzag(row->id - row->parent));
+  PUT(d.name, row->name);
+  PUT(d.kind, row->kind);
+  PUT(d.flags, row->flags);
+  PUT(true, zigzag((uint64_t)row->start_ns - (uint64_t)before->start_ns));
+  PUT(true, (uint64_t)row->end_ns - (uint64_t)row->start_ns);
+  PUT(d.index, zigzag((uint64_t)row->index) + 1); /* SPAN_NO_INDEX, the least of all, becomes 0 */
+  PUT(d.cpu_ns, (uint64_t)row->cpu_ns + 1);       /* SPAN_NO_TIME becomes 0 */
+  PUT(d.gpu_ns, (uint64_t)row->gpu_ns + 1);
+  PUT(true, zigzag((uint64_t)row->tid - before->tid));
+  PUT(d.module, row->module);
+  PUT(d.exception, row->exception);
+  PUT(d.attrs_len, attrs_len(row));
   for (size_t i = 0; i < n; i++) {
     if (!rows[i].attrs || !rows[i].attrs_len)
       continue;

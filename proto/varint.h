@@ -25,6 +25,25 @@ static inline uint8_t *varint_put(uint8_t *p, uint64_t v) {
   return p;
 }
 
+/* The same for tight loops, where VARINT_MAX_BYTES may be written from p on. Without branches from two bytes on, as lengths in a column
+ * of times can't be predicted. */
+static inline uint8_t *varint_put_padded(uint8_t *p, uint64_t v) {
+  if (v < 0x80) {
+    *p = (uint8_t)v;
+    return p + 1;
+  }
+  if (v >> 56)
+    return varint_put(p, v);
+  unsigned last = (63 - (unsigned)__builtin_clzll(v)) / 7; /* of the bytes, counted from 0 */
+  /* pull eight groups of 7 bits apart, halves first */
+  v = (v & 0x000000000fffffffull) | (v & 0x00fffffff0000000ull) << 4;
+  v = (v & 0x00003fff00003fffull) | (v & 0x0fffc0000fffc000ull) << 2;
+  v = (v & 0x007f007f007f007full) | (v & 0x3f803f803f803f80ull) << 1;
+  v |= 0x8080808080808080ull & ((1ull << 8 * last) - 1);
+  memcpy(p, &v, sizeof v);
+  return p + last + 1;
+}
+
 /* Reads one that lies within [p, end). Returns where the next one begins; NULL if it is cut off or does not fit 64 bits. */
 static inline const uint8_t *varint_get(const uint8_t *p, const uint8_t *end, uint64_t *out) {
   uint64_t v = 0;

@@ -107,7 +107,7 @@ static struct span_row rows[BLOCK_MAX + 1];
 
 static void test_varint(void **state) {
   (void)state;
-  uint8_t bytes[2 * VARINT_MAX_BYTES];
+  uint8_t bytes[2 * VARINT_MAX_BYTES], padded[2 * VARINT_MAX_BYTES];
   for (int i = 0; i < 200000; i++) {
     uint64_t v = odd64(), a = 0, b = 0;
     memset(bytes, 0xff, sizeof bytes);
@@ -116,6 +116,11 @@ static void test_varint(void **state) {
     assert_ptr_equal(varint_get_padded(bytes, &b), end);
     assert_true(a == v && b == v && unzigzag(zigzag(v)) == v);
     assert_null(varint_get(bytes, end - 1, &a));
+    memset(padded, 0xff, sizeof padded);
+    assert_int_equal(varint_put_padded(padded, v) - padded, end - bytes);
+    assert_memory_equal(padded, bytes, (size_t)(end - bytes));
+    for (size_t k = VARINT_MAX_BYTES; k < sizeof padded; k++)
+      assert_int_equal(padded[k], 0xff);
   }
   static const uint8_t too_big[VARINT_MAX_BYTES + 1] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
   uint64_t v;
