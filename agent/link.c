@@ -45,7 +45,8 @@
 #define STARTING_PERIOD_NS (20 * MS)
 #define STARTING_NS (2000 * MS)  /* a private collector listens within this time, or does not at all */
 #define PAUSE_MAX_NS (5000 * MS) /* between attempts: PERIOD_NS, doubled up to this */
-#define PROVEN_NS (1000 * MS)    /* a connection that ends sooner was refused: counts as a failure */
+#define PROVEN_NS (1000 * MS)    /* a connection that ends sooner was refused, unless records were taken: counts as a failure */
+#define AWAITED_NS (5000 * MS)   /* after the end of a collector that worked: no growing pauses, as rings fill */
 #define LAUNCH_LIMIT 3           /* private collectors started for one session */
 #define GOODBYE_STEP_NS (5 * (long)MS)
 #define LAST_PASSES 64u
@@ -64,6 +65,8 @@ static atomic_flag busy = ATOMIC_FLAG_INIT; /* protects everything below; never 
 static struct {
   struct owned_fd socket;
   uint64_t connected_ns;
+  uint64_t tails;       /* of all rings, when it was made: who moves them has committed records */
+  uint64_t awaited_ns;  /* until then the next collector is expected soon */
   unsigned failures;    /* attempts in a row that reached nobody */
   uint64_t launched_ns; /* a private collector was started then and may be about to listen; 0: none is */
   unsigned launches;
@@ -219,6 +222,14 @@ static bool passing_refused(int r) {
   return r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS || r == -EOPNOTSUPP || r == -ETOOMANYREFS;
 }
 
+/* How far all rings together are committed. */
+static uint64_t tails_now(void) {
+  uint64_t sum = 0;
+  for (const struct ring *ring = session_rings(); ring; ring = ring->next)
+    sum += __atomic_load_n(&ring->shm->tail, __ATOMIC_RELAXED);
+  return sum;
+}
+
 /* Connects and says Hello. `path` is a whole sun_path. */
 static int try_path(const char *path, uint64_t now_ns) {
   int r = connect_to(path, &state.socket);
@@ -237,6 +248,7 @@ static int try_path(const char *path, uint64_t now_ns) {
   }
   env_debug("connected to %s", path);
   state.connected_ns = now_ns;
+  state.tails = tails_now();
   state.launched_ns = 0;
   state.by_messages = session_get()->by_messages;
   state.goodbye_put = false;
@@ -333,6 +345,13 @@ static bool peer_there(void) {
   return true;
 }
 
+/* The collector is gone. Killed, or did it let go of us because it does not want us? One that has committed records did its work. */
+static void collector_gone(uint64_t now_ns) {
+  bool proven = now_ns - state.connected_ns >= PROVEN_NS || tails_now() != state.tails;
+  state.failures = proven ? 0 : state.failures + 1;
+  state.awaited_ns = proven ? now_ns + AWAITED_NS : 0;
+}
+
 /* Is there a connection, and is it alive? A lost one is given up here. */
 static bool connection_alive(uint64_t now_ns) {
   if (state.socket.fd < 0)
@@ -346,7 +365,10 @@ static bool connection_alive(uint64_t now_ns) {
     return true;
   env_debug("%s", ours ? "the collector hung up" : "the script closed the connection");
   disconnect();
-  state.failures = ours && now_ns - state.connected_ns < PROVEN_NS ? state.failures + 1 : 0;
+  if (ours)
+    collector_gone(now_ns);
+  else
+    state.failures = 0;
   return false;
 }
 
@@ -438,7 +460,7 @@ static uint64_t link_work(uint64_t now_ns) {
       if (state.launched_ns)
         return STARTING_PERIOD_NS;
       uint64_t pause = pause_ns();
-      state.failures++;
+      state.failures += now_ns >= state.awaited_ns;
       return pause;
     }
   } else if (now_ns - state.connected_ns >= PROVEN_NS) {
@@ -446,10 +468,14 @@ static uint64_t link_work(uint64_t now_ns) {
   }
   if (session_get()->by_messages) {
     int r = send_records(false);
+    if (r < 0 && r != -EAGAIN)
+      collector_gone(now_ns);
     /* A DataLoader ends its workers by os._exit, without a word: each of their few spans is sent at its end. */
     return r == 0 ? session_is_worker() ? 0 : SENDING_PERIOD_NS : r == -EAGAIN ? BLOCKED_PERIOD_NS : pause_ns();
   }
   int r = attach_rings(false);
+  if (r < 0 && r != -EAGAIN)
+    collector_gone(now_ns);
   return r == 0 ? PERIOD_NS : r == -EAGAIN ? STARTING_PERIOD_NS : pause_ns();
 }
 

@@ -365,6 +365,50 @@ static void collector_that_lets_go_at_once_is_not_pestered(void **state) {
   close(listener);
 }
 
+/* One that has taken records is no collector that refuses us, however short it lived: the next one is there soon. */
+static void collector_that_took_records_is_awaited(void **state) {
+  (void)state;
+  uint64_t now = 1000000 * MS, begin;
+  for (int life = 0; life < 5; life++) {
+    int listener = listen_at(socket_path), conn = connected_at(listener, now);
+    rings[0].shm->tail++; /* as it does after a commit */
+    close(conn);
+    close(listener);
+    link_tick(now += 100 * MS);
+    assert_false(link_connected());
+    for (begin = now; now < begin + 4000 * MS; now = atomic_load(&link_due_ns)) {
+      link_tick(now);
+      assert_in_range(atomic_load(&link_due_ns) - now, 1, 100 * MS);
+    }
+  }
+  for (begin = now; now < begin + 60000 * MS; now = atomic_load(&link_due_ns)) /* but not for ever */
+    link_tick(now);
+  assert_int_equal(atomic_load(&link_due_ns) - now, 0);
+  link_tick(now);
+  assert_int_equal(atomic_load(&link_due_ns) - now, 5000 * MS);
+}
+
+/* What it took once says nothing about those that come after it. */
+static void collectors_that_took_records_once_are_not_pestered(void **state) {
+  (void)state;
+  uint64_t now = 1000000 * MS;
+  int listener = listen_at(socket_path), conn = connected_at(listener, now);
+  rings[0].shm->tail++;
+  close(conn);
+  unsigned connections = 0;
+  for (int i = 0; i < 300; i++, now += 100 * MS) { /* 30 s */
+    if (now < atomic_load(&link_due_ns))
+      continue;
+    link_tick(now);
+    conn = accept_one(listener);
+    connections += conn >= 0;
+    if (conn >= 0)
+      close(conn);
+  }
+  assert_in_range(connections, 3, 16);
+  close(listener);
+}
+
 static void chatter_is_ignored(void **state) {
   (void)state;
   uint64_t now = clock_ns();
@@ -689,6 +733,8 @@ int main(void) {
       LINK(no_session_no_connection),
       LINK(restarted_collector_gets_everything_again),
       LINK(collector_that_lets_go_at_once_is_not_pestered),
+      LINK(collector_that_took_records_is_awaited),
+      LINK(collectors_that_took_records_once_are_not_pestered),
       LINK(chatter_is_ignored),
       LINK(writes_to_no_descriptor_of_the_script),
       LINK(goodbye_after_all_was_closed),
