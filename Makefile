@@ -185,7 +185,7 @@ $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/replay.c $$(call fuzz-objects,$$*) $(GEN_
 	@mkdir -p $(@D); echo "  FUZZ  $@"
 	$(Q)$(CC) $(BASE) $(CF_D) -Icollectord -o $@ $(filter %.c %.o,$^) $(LD_D)
 fuzz: $(FUZZ:%=$(B)/libfuzzer/%)
-$(B)/libfuzzer/%: tests/fuzz/%.c $$(call fuzz-sources,$$*) $(GEN_O)
+$(B)/libfuzzer/%: tests/fuzz/%.c $$(call fuzz-sources,$$*) $(wildcard tests/fuzz/*.h collectord/*.h proto/*.h) $(GEN_O)
 	@mkdir -p $(@D); echo "  FUZZ  $@"
 	$(Q)clang $(CSTD) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -D_GNU_SOURCE \
 	  -DCIRRON_VERSION='"$(VERSION)"' -I. -I$(B)/gen -Icollectord $(CF_D) -o $@ $(filter %.c %.o,$^) $(LD_D)
