@@ -51,9 +51,9 @@ int main(int argc, char **argv) {
   long long emitted = 0;
   for (long g = 0; g < groups; g++) {
     for (debt += rate / GROUPS_A_SECOND; debt >= 1; debt--, emitted++) {
-      struct span *span = scope_push(scope, SPAN_USER, names[emitted % 8], emitted, session_clock());
+      struct span *span = scope_push(scope, SPAN_USER, names[emitted % 8], emitted, scope_clock(scope));
       if (span)
-        scope_pop(scope, span, session_clock(), 0);
+        scope_pop(scope, span, scope_clock(scope), 0);
     }
     until(&next);
   }
