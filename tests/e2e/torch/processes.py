@@ -213,11 +213,20 @@ job.show()
 """
 
 
+def does_not_wait(t):
+    """Other work on the machine can make one run slow; who waits for a collector does so in each."""
+    script, seen = t.script(TORCH + MISSING), []
+    for _ in range(3):
+        plain, traced = t.both([t.python, script], lines=1)
+        if traced.wall_s < plain.wall_s + 2 + plain.wall_s / 2:
+            return
+        seen.append(f"{traced.wall_s:.1f} s instead of {plain.wall_s:.1f} s")
+    t.check(False, ", ".join(seen))
+
+
 @test
 def no_collector(t):
-    script = t.script(TORCH + MISSING)
-    plain, traced = t.both([t.python, script], lines=1)
-    t.check(traced.wall_s < plain.wall_s + 2 + plain.wall_s / 2, f"{traced.wall_s:.1f} s instead of {plain.wall_s:.1f} s")
+    does_not_wait(t)
 
 
 @test
@@ -225,8 +234,7 @@ def stale_socket(t):
     collector = t.collect()
     collector.kill()
     t.check(collector.socket.exists(), "a killed collector leaves its socket")
-    plain, traced = t.both([t.python, t.script(TORCH + MISSING)], lines=1)
-    t.check(traced.wall_s < plain.wall_s + 2 + plain.wall_s / 2, f"{traced.wall_s:.1f} s instead of {plain.wall_s:.1f} s")
+    does_not_wait(t)
 
 
 @test
