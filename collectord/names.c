@@ -140,10 +140,6 @@ int names_refresh(struct names *names, struct store *store) {
   return 0;
 }
 
-uint32_t names_row(const struct names *names, uint32_t local) {
-  return local && local < names->count ? names->list[local].row : 0;
-}
-
 void names_committed(struct names *names) {
   for (uint32_t i = names->first_uncommitted; i < names->count; i++) {
     struct name *n = &names->list[i];

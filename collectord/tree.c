@@ -1,6 +1,7 @@
 #include "tree.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "../proto/ring_abi.h"
 
@@ -9,9 +10,19 @@
 /* Late children of a span that is closed (tasks that outlive it) find its place for this many commits. */
 #define IDLE_COMMITS 20
 
+static uint64_t filter_bit(uint64_t id) {
+  return 1ull << id % 64;
+}
+
+static uint64_t *filter_word(struct tree *tree, uint64_t id) {
+  return &tree->filter[id % TREE_FILTER_BITS / 64];
+}
+
 struct tree_node *tree_find(struct tree *tree, uint64_t id) {
   if (tree->recent < tree->count && tree->nodes[tree->recent].id == id)
     return &tree->nodes[tree->recent];
+  if (!(*filter_word(tree, id) & filter_bit(id)))
+    return NULL;
   return idmap_get(&tree->map, id, &tree->recent) ? &tree->nodes[tree->recent] : NULL;
 }
 
@@ -31,6 +42,7 @@ struct tree_node *tree_make(struct tree *tree, uint64_t id) {
   }
   if (idmap_put(&tree->map, id, tree->count) != 0)
     return NULL;
+  *filter_word(tree, id) |= filter_bit(id);
   struct tree_node *node = &tree->nodes[tree->count++];
   *node = (struct tree_node){.id = id};
   if (id == SPAN_ROOT) {
@@ -98,8 +110,15 @@ static bool done_with(struct tree_node *node, bool many) {
   return ++node->idle > IDLE_COMMITS;
 }
 
+static void filter_anew(struct tree *tree) {
+  memset(tree->filter, 0, sizeof tree->filter);
+  for (uint32_t i = 0; i < tree->count; i++)
+    *filter_word(tree, tree->nodes[i].id) |= filter_bit(tree->nodes[i].id);
+}
+
 void tree_trim(struct tree *tree) {
   bool many = tree->count > TREE_MANY;
+  uint32_t before = tree->count;
   for (uint32_t i = 0; i < tree->count;) {
     struct tree_node *node = &tree->nodes[i];
     if (!done_with(node, many)) {
@@ -111,6 +130,8 @@ void tree_trim(struct tree *tree) {
     if (i < tree->count)
       (void)idmap_put(&tree->map, node->id, i); /* is there already: changes a value, needs no memory */
   }
+  if (tree->count < before)
+    filter_anew(tree);
 }
 
 void tree_fini(struct tree *tree) {

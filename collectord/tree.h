@@ -36,8 +36,13 @@ struct tree_node {
   uint8_t idle;            /* commits since it was last needed */
 };
 
+#define TREE_FILTER_BITS 4096u
+
 struct tree {
   struct idmap map;
+  /* A bit by the low bits of an id: without it there is no node. Most spans are leaves, and come in about the order of their ids, so what
+   * is asked for lies close together here, and far apart in the map. */
+  uint64_t filter[TREE_FILTER_BITS / 64];
   struct tree_node *nodes;
   uint32_t count, room;
   uint32_t recent; /* where the last one that was asked for is: children of the same span come one after the other */

@@ -98,22 +98,33 @@ static void encoder_trim(struct encoder *e) {
   e->capacity = 0;
 }
 
-static bool all_same(const uint64_t *values, size_t n) {
-  for (size_t i = 1; i < n; i++)
-    if (values[i] != values[0])
-      return false;
-  return true;
+static uint8_t *bytes_put(uint8_t *p, const uint64_t *values, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    p[i] = (uint8_t)values[i];
+  return p + n;
 }
 
-/* Behind p there is room for VARINT_MAX_BYTES a value, and as much again. */
+/* Varints; the first value, a difference to 0, says nothing about how long the others are. */
+static uint8_t *values_put(uint8_t *p, const uint64_t *values, size_t n, uint64_t others) {
+  p = varint_put_padded(p, values[0]);
+  if (others < 0x80)
+    return bytes_put(p, values + 1, n - 1);
+  for (size_t i = 1; i < n; i++)
+    p = varint_put_padded(p, values[i]);
+  return p;
+}
+
+/* Behind p there is room for VARINT_MAX_BYTES a value, and as much again. `same`: only the first value is there, and stands for all. */
 static uint8_t *column_put(uint8_t *p, const uint64_t *values, size_t n, bool same) {
   uint8_t *head = p;
-  same = same || all_same(values, n);
-  p += COLUMN_HEAD;
-  for (size_t i = 0; i < (same ? 1 : n); i++)
-    p = varint_put_padded(p, values[i]);
+  uint64_t differs = 0, others = 0;
+  for (size_t i = 1; !same && i < n; i++) {
+    differs |= values[i] ^ values[0];
+    others |= values[i];
+  }
+  p = values_put(p + COLUMN_HEAD, values, differs ? n : 1, others);
   uint16_t length = htole16((uint16_t)(p - head - COLUMN_HEAD));
-  head[0] = same ? COLUMN_SAME : COLUMN_EACH;
+  head[0] = differs ? COLUMN_EACH : COLUMN_SAME;
   memcpy(head + 1, &length, sizeof length);
   return p;
 }

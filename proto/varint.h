@@ -25,16 +25,12 @@ static inline uint8_t *varint_put(uint8_t *p, uint64_t v) {
   return p;
 }
 
-/* The same for tight loops, where VARINT_MAX_BYTES may be written from p on. Without branches from two bytes on, as lengths in a column
- * of times can't be predicted. */
+/* The same for tight loops, where VARINT_MAX_BYTES may be written from p on. Without branches up to 8 bytes, as lengths in a column of
+ * times can't be predicted. */
 static inline uint8_t *varint_put_padded(uint8_t *p, uint64_t v) {
-  if (v < 0x80) {
-    *p = (uint8_t)v;
-    return p + 1;
-  }
   if (v >> 56)
     return varint_put(p, v);
-  unsigned last = (63 - (unsigned)__builtin_clzll(v)) / 7; /* of the bytes, counted from 0 */
+  unsigned last = (63 - (unsigned)__builtin_clzll(v | 1)) / 7; /* of the bytes, counted from 0 */
   /* pull eight groups of 7 bits apart, halves first */
   v = (v & 0x000000000fffffffull) | (v & 0x00fffffff0000000ull) << 4;
   v = (v & 0x00003fff00003fffull) | (v & 0x0fffc0000fffc000ull) << 2;
