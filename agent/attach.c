@@ -20,6 +20,7 @@
 #include "module.h"
 #include "observe.h"
 #include "session.h"
+#include "task.h"
 #include "trigger.h"
 
 extern const char *Py_GetVersion(void) __attribute__((weak));
@@ -76,6 +77,7 @@ static void interpreter_ends(void) {
   session_close();
   trigger_forget();
   observe_forget();
+  task_interpreter_ends();
   attach_hook_before_free();
   atomic_store(&attached, false);
 }

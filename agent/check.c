@@ -166,7 +166,7 @@ static PyObject *check_call(PyObject *function, PyObject *const *args, size_t na
     asked(args[0]);
   else if (pace == OBSERVE_UPDATE)
     updating++;
-  bool paused = check.paused;
+  bool paused = check.paused && pace != OBSERVE_ALWAYS;
   PyObject *result = paused ? observe_original(function, args, nargsf, kwnames) : observe_run(function, args, nargsf, kwnames);
   if (pace == OBSERVE_UPDATE && --updating == 0 && result)
     updated();

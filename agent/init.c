@@ -24,6 +24,7 @@
 #include "scope.h"
 #include "session.h"
 #include "shed.h"
+#include "task.h"
 #include "torch.h"
 
 /* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
@@ -33,6 +34,7 @@ static void agent_forked(void) {
   scope_forget();
   session_forget();
   torch_forget();
+  task_forget();
   module_left_forget();
 }
 
@@ -46,6 +48,7 @@ bool agent_start(void) {
     return false;
   session_init();
   torch_add_probes();
+  task_add_probes();
   check_start();
   shed_start();
   return pthread_atfork(NULL, NULL, agent_forked) == 0;

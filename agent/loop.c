@@ -17,6 +17,8 @@ void loop_pass_begin(struct scope *scope, const void *loader, const void *iterat
 void loop_pass_end(const void *iterator, bool exhausted) {
   struct scope *scope = scope_peek();
   struct loop_pass *pass = scope ? pass_of(scope_loop(scope), iterator) : NULL;
+  if (!pass && (scope = scope_of_pass(iterator, scope)))
+    pass = pass_of(scope_loop(scope), iterator);
   if (pass)
     pass_finish(scope, scope_loop(scope), pass, scope_clock(scope), exhausted);
 }
@@ -196,7 +198,19 @@ bool loop_quiet(struct scope *scope, const void *iterator) {
   return true;
 }
 
-void loop_end_thread(struct scope *scope, uint64_t end_ns) {
+bool loop_under_way(const struct loop *l) {
+  return l->pass_count || l->step || l->close_due || l->batch_waiting || l->next_start_ns || l->last_end_ns ||
+         l->optimizer_ns || l->forward || l->backward;
+}
+
+bool loop_passes_over(const struct loop *l, const void *iterator) {
+  for (unsigned i = 0; i < l->pass_count; i++)
+    if (l->passes[i].iterator == iterator)
+      return true;
+  return false;
+}
+
+void loop_end_thread(struct scope *scope, uint64_t end_ns, bool owners) {
   struct loop *l = scope_loop(scope);
   for (struct span *top; (top = scope_top(scope));) {
     if (top == l->step) {
@@ -209,7 +223,8 @@ void loop_end_thread(struct scope *scope, uint64_t end_ns) {
       continue;
     }
     top->flags |= SPAN_CUT;
-    top->attrs = NULL, top->attrs_len = 0; /* its owner may be gone */
+    if (!owners)
+      top->attrs = NULL, top->attrs_len = 0;
     scope_pop(scope, top, end_ns, 0);
   }
 }

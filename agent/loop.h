@@ -3,7 +3,7 @@
  *
  * A step and a pass are opened on suspicion and settled with hindsight: a pass in which an update happened is an `epoch`, else an
  * `eval`; a step ends with its last update, and one without an update never was. What was recorded under them meanwhile is moved
- * to where it belongs (RING_MOVE). State is per thread and lies in the thread's scope.
+ * to where it belongs (RING_MOVE). State is per thread or task and lies in its scope.
  */
 #ifndef CIRRON_LOOP_H
 #define CIRRON_LOOP_H
@@ -61,7 +61,7 @@ struct loop {
 
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator);
-/* The iterator was exhausted, or else dropped: its pass ends. Ends a pass of the calling thread only. */
+/* The iterator was exhausted, or else dropped: its pass ends, in whichever task of the calling thread it is. */
 void loop_pass_end(const void *iterator, bool exhausted);
 
 /* The iterator is asked for an item. Returns the data_load span, or NULL when it lies in another or is too deep. */
@@ -91,7 +91,12 @@ static inline void loop_closed(struct loop *loop, const struct span *span, uint6
   }
 }
 
-void loop_end_thread(struct scope *scope, uint64_t end_ns); /* all that is open ends */
-void loop_forget(void);                                     /* in the child of a fork: indices start anew */
+/* Is there anything to remember? */
+bool loop_under_way(const struct loop *loop);
+bool loop_passes_over(const struct loop *loop, const void *iterator);
+
+/* All that is open ends. `owners`: those of the spans' attributes are alive. */
+void loop_end_thread(struct scope *scope, uint64_t end_ns, bool owners);
+void loop_forget(void); /* in the child of a fork: indices start anew */
 
 #endif

@@ -43,6 +43,8 @@ HOT static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
   unsigned passes = 0;
   for (unsigned i = 0; i < l->pass_count; i++)
     passes += l->passes[i].span && l->passes[i].span->kind == SPAN_EPOCH;
+  if (scope_in_epoch(scope))
+    return true;
   if (scope_count(scope, SPAN_EPOCH) == passes) /* as always, but for those who make epochs by hand */
     return false;
   for (struct span *s = scope_top(scope); s; s = scope_below(scope, s))
@@ -185,7 +187,7 @@ static void pass_take_over(struct scope *scope, struct loop_pass *pass, struct l
   if (pass->span->kind == SPAN_EPOCH)
     scope_rename(scope, inner->span, SPAN_EPOCH, name_id(NAME_EPOCH), pass->span->index);
   scope_replace(scope, pass->span, inner->span);
-  if (!inner->cut_ns)
+  if (!inner->cut_ns && scope_alone(scope, inner->span->parent, pass->cut_ns))
     scope_move(scope, inner->span->parent, pass->cut_ns, inner->span->id); /* what lay between the two */
   pass->span = inner->span;
   pass->cut_ns = inner->cut_ns;
@@ -463,9 +465,8 @@ HOT struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *
   if (pass) {
     pass->asked_ns = now;
     if (!pass->first_ns) {
-      const struct span *top = scope_top(scope);
       pass->first_ns = now;
-      pass->first_parent = top ? top->id : SPAN_ROOT;
+      pass->first_parent = scope_innermost(scope);
     }
   }
   return pass;

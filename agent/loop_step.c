@@ -115,7 +115,8 @@ HOT void step_settle(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   s->index = next_step++;
   s->flags &= (uint8_t)~SPAN_DOUBTFUL;
-  if (l->adopt_since_ns && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent) {
+  if (l->adopt_since_ns && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent &&
+      scope_alone(scope, s->parent, l->adopt_since_ns)) {
     scope_move(scope, s->parent, l->adopt_since_ns, s->id);
     s->start_ns = l->adopt_since_ns;
   }

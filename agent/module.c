@@ -31,8 +31,6 @@ enum { MODULE_EXEC = 2, MODULE_INTERPRETERS = 3, MODULE_GIL = 4 }; /* Py_mod_...
 
 /* --- what the parts share --- */
 
-__thread char module_thread; /* only its address counts */
-
 bool module_swallow(void) {
   if (!py.PyErr_Occurred())
     return true;
@@ -181,10 +179,10 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "scope(name, index=None, **attrs)\n--\n\n"                                                                                   \
   "A span, as a context manager or a decorator. `with scope(...) as s` gives an object with the\n"                             \
   "fields name, index, id, parent_id and the dict attrs, which may be changed while the span is\n"                             \
-  "open. A scope may be entered again, and by several threads: each use is a span of its own.\n"                               \
+  "open. A scope may be entered again, and by several threads or tasks: each use is a span of its own.\n"                      \
   "Decorated generators and coroutines hold the span from their first step to their end.\n\n"                                  \
   "An exception that leaves the scope is noted by its class name and goes on. At most 63 spans\n"                              \
-  "are open at a time in a thread; deeper ones are counted and not kept. Attributes take up to\n"                              \
+  "are open at a time in a thread or task; deeper ones are counted and not kept. Attributes take up to\n"                      \
   "15,000 bytes as JSON, texts in them 4,096; what is longer is shortened."
 #define DOC_MARK                                                                                                               \
   "mark(name, value, kind='point', **attrs)\n--\n\n"                                                                           \

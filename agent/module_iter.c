@@ -33,7 +33,7 @@ static void span_close(struct iter *it) {
   struct scope *scope = module_span_stack(&span);
   if (scope)
     loop_pop(scope, span.span, scope_clock(scope), 0);
-  else if (span.here != module_here())
+  else if (module_span_elsewhere(&span))
     (void)module_left(&span, scope_now(), 0, NULL); /* an ended thread has closed it */
 }
 
@@ -49,7 +49,7 @@ static void span_open(struct iter *it) {
   }
   struct span *span = scope_push(scope, it->kind, it->name, index, scope_clock(scope));
   if (span)
-    it->span = (struct module_span){.span = span, .id = span->id, .session = session->prefix, .here = module_here()};
+    module_span_opened(&it->span, scope, span);
 }
 
 static PyObject *iter_next(PyObject *self) {

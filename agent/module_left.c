@@ -1,6 +1,8 @@
-/* Spans that were left on another thread than the one that opened them: by a generator or iterator that wanders between threads, or
- * an object that dies elsewhere. A stack belongs to its thread, so the span is noted here and closed, at the time when it was left, when
- * its own thread comes by next (module_stack).
+/* Finding spans again that objects of the module have opened.
+ *
+ * They may be left on another thread than the one that opened them: by a generator or iterator that wanders between threads, or an
+ * object that dies elsewhere. A stack belongs to its thread, so the span is noted here and closed, at the time when it was left,
+ * when its own thread comes by next (module_stack). One that another task of the same thread has opened is closed at once.
  *
  * What that thread opened since is not inside the span and becomes its parent's; what it had open in the span before is closed with
  * it, as always. A small table without locks; when it is full the span stays open until the one around it is closed,
@@ -25,12 +27,28 @@ static struct left {
 
 _Atomic unsigned module_left_count;
 
+void module_span_opened(struct module_span *out, struct scope *scope, struct span *span) {
+  out->span = span;
+  out->id = span->id;
+  out->session = session_get()->prefix;
+  out->here = scope_serial(scope);
+  out->thread = scope_thread();
+  out->shown = span->slot >= 0;
+}
+
+/* The stacks of a thread are there as long as it is, whatever is in them now. */
 struct scope *module_span_stack(const struct module_span *s) {
-  struct scope *scope = scope_peek();
   const struct session *session = session_get();
-  if (!scope || !s->span || !session || session->prefix != s->session || !scope_holds(scope, s->span, s->id))
+  if (!s->span || !s->thread || s->thread != scope_thread() || !session || session->prefix != s->session)
     return NULL;
-  return scope;
+  struct scope *scope = scope_of(s->span);
+  return scope_holds(scope, s->span, s->id) ? scope : NULL;
+}
+
+/* False: its thread has ended, and the span with it. One that was never shown may be open for all that anybody can see. */
+static bool open_elsewhere(const struct module_span *s) {
+  const struct session *session = session_get();
+  return session && session->prefix == s->session && (!s->shown || session_span_open(s->id));
 }
 
 static bool claim(struct left *l, int from) {
@@ -62,7 +80,7 @@ static void entries_sweep(void) {
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
     if (!claim(&table[i], READY))
       continue;
-    if (session_span_open(table[i].span.id))
+    if (open_elsewhere(&table[i].span))
       atomic_store(&table[i].state, READY);
     else
       entry_free(&table[i]);
@@ -70,8 +88,7 @@ static void entries_sweep(void) {
 }
 
 bool module_left(const struct module_span *span, uint64_t end_ns, uint32_t exception, char *json) {
-  const struct session *session = session_get();
-  if (!session || session->prefix != span->session || !session_span_open(span->id)) {
+  if (!open_elsewhere(span)) {
     free(json);
     return false;
   }
@@ -102,8 +119,7 @@ void module_left_bury(const struct module_span *span, PyObject *object) {
     if (found)
       return;
   }
-  const struct session *session = session_get();
-  if (!session || session->prefix != span->session || !session_span_open(span->id))
+  if (!open_elsewhere(span))
     py.PyObject_Free(object);
 }
 
@@ -138,12 +154,12 @@ static void close_late(struct left *l) {
 }
 
 void module_left_close(void) {
-  const void *here = module_here();
+  uint64_t thread = scope_thread();
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
     struct left *l = &table[i];
     if (!claim(l, READY))
       continue;
-    if (l->span.here != here) {
+    if (l->span.thread != thread) {
       atomic_store(&l->state, READY);
       continue;
     }

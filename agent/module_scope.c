@@ -1,8 +1,8 @@
 /* scope(...): one object that is a context manager, the span it opened, and a decorator.
  *
- * The object stands for one span, that of its first use. Entered again - nested, by another thread, or once more later - it makes a
+ * The object stands for one span, that of its first use. Entered again - nested, by another thread or task, or once more later - it makes a
  * new object of the same name and attributes for that use and keeps it in the list `uses` until the use ends. __exit__ is called on
- * the object that was entered first, so it looks there for the newest use of its own thread. A use closes its own span and no other:
+ * the object that was entered first, so it looks there for the newest use of its own thread or task. A use closes its own span and no other:
  * it knows the span's place and id, and the session it was opened in, since ids start anew in the child of a fork.
  *
  * A span borrows its attributes' text from its use, and points at the use (span.owner), until it is closed. A use whose object dies
@@ -73,17 +73,17 @@ static int encode(struct use *u, size_t *len) {
 }
 
 /* 0 or -ECANCELED, then nothing is open. */
-static int use_open(PyObject *self) {
+static int use_open(PyObject *self, struct scope *scope) {
   struct use *u = use_of(self);
-  struct scope *scope = module_stack();
-  if (!scope)
-    return 0;
   size_t len = 0;
-  if (u->given || u->attrs) {
+  if (scope && (u->given || u->attrs)) {
     int r = encode(u, &len);
     if (r < 0)
       return r;
+    scope = module_stack(); /* str() may have run anything */
   }
+  if (!scope)
+    return 0;
   uint32_t name = module_name(u->state, u->name);
   struct span *span = scope_push(scope, SPAN_USER, name, u->index, scope_clock(scope));
   if (!span)
@@ -91,9 +91,7 @@ static int use_open(PyObject *self) {
   span->owner = self;
   span->attrs = len ? u->json : NULL;
   span->attrs_len = (uint32_t)len;
-  u->span.span = span;
-  u->span.id = span->id;
-  u->span.session = session_get()->prefix;
+  module_span_opened(&u->span, scope, span);
   u->parent = span->parent;
   return 0;
 }
@@ -132,7 +130,7 @@ static void use_end(struct use *u, struct scope *scope, uint64_t end_ns, uint32_
   if (scope) {
     u->parent = u->span.span->parent;
     loop_pop(scope, u->span.span, end_ns, exception);
-  } else if (u->span.span && u->span.here != module_here()) {
+  } else if (module_span_elsewhere(&u->span)) {
     u->lost = module_left(&u->span, end_ns, exception, u->json);
     u->json = NULL;
   }
@@ -194,13 +192,13 @@ static void use_dealloc(PyObject *self) {
 }
 
 /* The object for a use that begins now: itself the first time. New reference. */
-static PyObject *use_begin(PyObject *self) {
+static PyObject *use_begin(PyObject *self, uint64_t here) {
   struct use *u = use_of(self);
   lock(u);
   bool first = !u->used;
   if (first) {
     u->used = u->inside = true;
-    u->span.here = module_here();
+    u->span.here = here;
   }
   unlock(u);
   if (first) {
@@ -212,7 +210,7 @@ static PyObject *use_begin(PyObject *self) {
     return NULL;
   struct use *n = use_of(use);
   n->used = n->inside = true;
-  n->span.here = module_here();
+  n->span.here = here;
   py.Py_IncRef(use); /* the list's */
   lock(u);
   n->older = u->uses;
@@ -221,10 +219,10 @@ static PyObject *use_begin(PyObject *self) {
   return use;
 }
 
-/* Takes out of the list the newest use of this thread, or of any. NULL: there is none. */
-static PyObject *take_use(struct use *u, const void *here) {
+/* Takes out of the list the newest use of this place, or of any. NULL: there is none. */
+static PyObject *take_use(struct use *u, bool any, uint64_t here) {
   for (PyObject **at = &u->uses; *at; at = &use_of(*at)->older)
-    if (!here || use_of(*at)->span.here == here) {
+    if (any || use_of(*at)->span.here == here) {
       PyObject *found = *at;
       *at = use_of(found)->older;
       use_of(found)->older = NULL;
@@ -233,16 +231,14 @@ static PyObject *take_use(struct use *u, const void *here) {
   return NULL;
 }
 
-/* The use that ends now: the newest of this thread, else of any, for a generator may wander between threads. NULL: none. Itself, or
- * a new reference. */
-static PyObject *use_finish(PyObject *self) {
+/* One of several. */
+__attribute__((noinline)) static PyObject *use_finish_one(PyObject *self) {
   struct use *u = use_of(self);
+  uint64_t here = module_here(scope_peek()); /* may run anything: not while it is locked */
   lock(u);
-  PyObject *found = take_use(u, module_here());
-  if (!found && u->inside && u->span.here == module_here())
-    found = self;
-  if (!found)
-    found = take_use(u, NULL);
+  PyObject *found = take_use(u, false, here);
+  if (!found && !(u->inside && u->span.here == here))
+    found = take_use(u, true, 0);
   if (!found && u->inside)
     found = self;
   if (found)
@@ -251,9 +247,22 @@ static PyObject *use_finish(PyObject *self) {
   return found;
 }
 
+/* The use that ends now: the newest of this thread or task, else of any, for a generator may wander between them. NULL: none. Itself,
+ * or a new reference. */
+static PyObject *use_finish(PyObject *self) {
+  struct use *u = use_of(self);
+  lock(u);
+  bool several = u->uses != NULL, inside = u->inside;
+  if (!several)
+    u->inside = false;
+  unlock(u);
+  return several ? use_finish_one(self) : inside ? self : NULL;
+}
+
 static PyObject *enter(PyObject *self) {
-  PyObject *use = use_begin(self);
-  if (!use || use_open(use) == 0)
+  struct scope *scope = module_stack();
+  PyObject *use = use_begin(self, module_here(scope));
+  if (!use || use_open(use, scope) == 0)
     return use;
   PyObject *same = use_finish(self);
   if (same && same != self)

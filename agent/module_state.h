@@ -102,20 +102,27 @@ static inline void module_drop(PyObject *object) { /* accepts NULL */
     py.Py_DecRef(object);
 }
 
-/* Where spans opened now belong: the thread. The one place that has to know more when tasks get stacks of their own. */
-extern __thread char module_thread;
-static inline const void *module_here(void) {
-  return &module_thread;
+/* Where spans belong that are opened in `scope`, the stack of a thread or task: its number. 0: nowhere, tracing is off. */
+static inline uint64_t module_here(const struct scope *scope) {
+  return scope ? scope_serial(scope) : 0;
 }
 
 /* A span that an object of ours has opened, and how to find it again. */
 struct module_span {
   struct span *span; /* NULL: none was opened, or it is closed */
   uint64_t id, session;
-  const void *here; /* where it was opened */
+  uint64_t here;   /* where it was opened, */
+  uint64_t thread; /* and on which thread */
+  bool shown;      /* in the table of open spans */
 };
-/* The calling thread's stack, if the span is still open in it, else NULL. */
+void module_span_opened(struct module_span *out, struct scope *scope, struct span *span);
+/* The stack that the span is still open in, if that is one of the calling thread's, else NULL. */
 struct scope *module_span_stack(const struct module_span *span);
+
+/* Is it open on another thread, or was it when that ended? */
+static inline bool module_span_elsewhere(const struct module_span *span) {
+  return span->span && span->thread != scope_thread();
+}
 
 /* The span is left at end_ns, but lies on another thread's stack: to be closed when that thread comes by. Takes over `json`. False:
  * that thread has ended, and its spans with it. */
@@ -131,7 +138,7 @@ static inline void module_left_check(void) {
     module_left_close();
 }
 
-/* The calling thread's stack, for opening spans and for marks. NULL: tracing is off. */
+/* The stack whose turn it is on the calling thread, for opening spans and for marks. NULL: tracing is off. */
 static inline struct scope *module_stack(void) {
   module_left_check();
   return scope_get();

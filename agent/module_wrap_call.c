@@ -29,8 +29,7 @@ struct running {
 
 static void open_span(const struct call *c, struct running *r) {
   struct scope *scope = module_stack();
-  const struct session *session = session_get();
-  if (!scope || !session)
+  if (!scope || !session_get())
     return;
   const struct wrapped *w = module_body(c->self);
   struct span *span = scope_push(scope, SPAN_USER, module_name(w->state, c->name), SPAN_NO_INDEX, scope_clock(scope));
@@ -42,7 +41,7 @@ static void open_span(const struct call *c, struct running *r) {
     span->attrs = r->json;
     span->attrs_len = (uint32_t)w->attrs_len;
   }
-  r->span = (struct module_span){.span = span, .id = span->id, .session = session->prefix, .here = module_here()};
+  module_span_opened(&r->span, scope, span);
 }
 
 /* The exception that is set, as a name; it stays set. */
@@ -64,7 +63,7 @@ static void close_span(struct running *r, bool raised) {
   uint32_t exception = raised && session_get() ? exception_id() : 0;
   if (scope) {
     loop_pop(scope, r->span.span, end_ns, exception);
-  } else if (r->span.here != module_here()) {
+  } else if (module_span_elsewhere(&r->span)) {
     (void)module_left(&r->span, end_ns, exception, r->json); /* an ended thread has closed it */
     return;
   }

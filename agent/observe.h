@@ -9,7 +9,8 @@
 #include "py.h"
 
 /* What a call tells the check of overhead (check.c) beside what its probe makes of it. */
-enum observe_pace { OBSERVE_NO_PACE, OBSERVE_UPDATE, OBSERVE_REQUEST, OBSERVE_PASS };
+/* OBSERVE_ALWAYS: nothing, but it is observed in all blocks. */
+enum observe_pace { OBSERVE_NO_PACE, OBSERVE_UPDATE, OBSERVE_REQUEST, OBSERVE_PASS, OBSERVE_ALWAYS };
 
 struct observe_call {
   PyObject *const *args; /* as passed by position, self first; borrowed, good until the call returns */

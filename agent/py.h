@@ -16,6 +16,7 @@ typedef struct _typeobject PyTypeObject;
 typedef ptrdiff_t Py_ssize_t;
 typedef PyObject *(*vectorcallfunc)(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
+typedef PyObject *(*py_fastcall)(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 typedef void (*py_eval_fn)(void); /* frame evaluation: its true type depends on the version (trigger_frame.c) */
 
@@ -82,6 +83,9 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyDict_New, (void))                                                                                            \
   X(int, PyUnicode_Compare, (PyObject *, PyObject *))                                                                          \
   X(PyObject *, PyCFunction_NewEx, (struct py_method *, PyObject *, PyObject *))                                               \
+  X(PyCFunction, PyCFunction_GetFunction, (PyObject *))                                                                        \
+  X(PyObject *, PyCFunction_GetSelf, (PyObject *))                                                                             \
+  X(int, PyCFunction_GetFlags, (PyObject *))                                                                                   \
   X(PyObject *, PyCode_NewEmpty, (const char *, const char *, int))                                                            \
   X(PyObject *, PyFunction_New, (PyObject *, PyObject *))                                                                      \
   X(PyObject *, PyType_FromSpecWithBases, (struct py_type_spec *, PyObject *))                                                 \

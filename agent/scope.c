@@ -18,35 +18,23 @@
 #include "names.h"
 #include "outlet.h"
 #include "ring_writer.h"
+#include "scope_own.h"
 #include "segment.h"
 #include "session.h"
 
 #define ID_LOT 32
 #define RETRY_NS 100000000ull
-#define MAX_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
 
-struct scope {
-  struct clock clock;
-  struct ring *ring;    /* its table shows the open spans */
-  struct outlet outlet; /* where records go: that ring, but for bursts */
-  unsigned depth;
-  uint32_t tid;
-  uint64_t next_id, end_id;     /* ids taken for this thread and not used yet */
-  uint64_t free;                /* bit i: pool[i] is not in use */
-  uint8_t open[SPAN_KINDS];     /* how many of a kind are */
-  struct span *stack[MAX_OPEN]; /* outermost first */
-  struct span pool[MAX_OPEN];   /* spans do not move, so that their owners can point at them */
-  struct loop loop;
-  struct name_cache names;
-};
+_Atomic(const struct scope_chooser *) scope_chooser;
 
-static __thread struct scope *mine;
+static _Atomic uint64_t last_serial;
+__thread struct thread *scope_mine;
 static __thread uint64_t retry_ns; /* there was no ring for this thread; not before then again */
 static pthread_key_t key;
 static _Atomic bool key_made;
 
 static void thread_ended(void *scope) {
-  (void)scope; /* it is this thread's `mine` */
+  (void)scope; /* it is scope_mine */
   scope_end_thread();
 }
 
@@ -63,49 +51,83 @@ static bool key_make(void) {
   return key_made;
 }
 
-static struct scope *scope_new(void) {
+uint64_t scope_new_serial(void) {
+  return atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+}
+
+void scope_init(struct scope *s, struct thread *thread, uint64_t serial, uint64_t root) {
+  s->thread = thread;
+  s->serial = serial;
+  s->root = root;
+  s->free = (1ull << SCOPE_OPEN) - 1;
+}
+
+static struct thread *thread_new(void) {
   struct ring *ring = session_ring_take();
   if (!ring)
     return NULL;
-  struct scope *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (s == MAP_FAILED) {
+  struct thread *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (t == MAP_FAILED) {
     session_ring_give(ring);
     return NULL;
   }
-  s->ring = ring;
-  clock_init(&s->clock);
-  return s;
+  t->ring = ring;
+  clock_init(&t->clock);
+  scope_init(&t->own, t, scope_new_serial(), SPAN_ROOT);
+  return t;
 }
 
-static struct scope *scope_make(void) {
+__attribute__((noinline, cold)) static struct thread *thread_make(void) {
   if (!session_ensure() || !key_make())
     return NULL;
   uint64_t now = clock_system();
   int saved = errno;
-  struct scope *s = now < retry_ns ? NULL : scope_new();
+  struct thread *t = now < retry_ns ? NULL : thread_new();
   errno = saved;
-  if (!s) { /* for want of memory, or because there are too many threads: not tried for each span */
+  if (!t) { /* for want of memory, or because there are too many threads: not tried for each span */
     retry_ns = now < retry_ns ? retry_ns : now + RETRY_NS;
     __atomic_fetch_add(&segment_get()->dropped_rings, 1, __ATOMIC_RELAXED);
     return NULL;
   }
-  s->free = (1ull << MAX_OPEN) - 1;
-  s->tid = (uint32_t)syscall(SYS_gettid);
-  struct ring_thread hello = {.type = RING_THREAD, .tid = s->tid, .ts_ns = now};
-  ring_put(s->ring, &hello, NULL, 0, NULL, 0, true);
-  outlet_init(&s->outlet, s->ring, s->tid);
-  mine = s;
-  pthread_setspecific(key, s);
-  return s;
+  t->tid = (uint32_t)syscall(SYS_gettid);
+  struct ring_thread hello = {.type = RING_THREAD, .tid = t->tid, .ts_ns = now};
+  ring_put(t->ring, &hello, NULL, 0, NULL, 0, true);
+  outlet_init(&t->outlet, t->ring, t->tid);
+  scope_mine = t;
+  pthread_setspecific(key, t);
+  return t;
+}
+
+static inline struct scope *whose_turn(struct thread *t) {
+  const struct scope_chooser *chooser = atomic_load_explicit(&scope_chooser, memory_order_acquire);
+  return __builtin_expect(chooser != NULL, 0) ? chooser->choose(&t->own) : &t->own;
 }
 
 struct scope *scope_get(void) {
-  struct scope *s = mine;
-  return s ? s : scope_make();
+  struct thread *t = scope_mine;
+  if (!t)
+    t = thread_make();
+  return t ? whose_turn(t) : NULL;
 }
 
 struct scope *scope_peek(void) {
-  return mine;
+  return scope_mine ? whose_turn(scope_mine) : NULL;
+}
+
+uint64_t scope_thread(void) {
+  return scope_mine ? scope_mine->own.serial : 0;
+}
+
+struct scope *scope_of(const struct span *span) {
+  return (struct scope *)((char *)(span - span->place) - offsetof(struct scope, pool));
+}
+
+struct scope *scope_own(void) {
+  return scope_mine ? &scope_mine->own : NULL;
+}
+
+uint64_t scope_serial(const struct scope *scope) {
+  return scope->serial;
 }
 
 struct loop *scope_loop(struct scope *scope) {
@@ -113,15 +135,15 @@ struct loop *scope_loop(struct scope *scope) {
 }
 
 struct name_cache *scope_names(struct scope *scope) {
-  return &scope->names;
+  return &scope->thread->names;
 }
 
 HOT uint64_t scope_clock(struct scope *scope) {
-  return clock_now(&scope->clock);
+  return clock_now(&scope->thread->clock);
 }
 
 uint64_t scope_now(void) {
-  return mine ? clock_now(&mine->clock) : clock_system();
+  return scope_mine ? clock_now(&scope_mine->clock) : clock_system();
 }
 
 struct span *scope_top(struct scope *scope) {
@@ -187,13 +209,13 @@ int64_t scope_cpu_clock(void) {
 }
 
 /* Ids are taken from the process's counter in small lots: an atomic addition for each span would cost half as much as a clock. */
-HOT static uint64_t new_id(struct scope *scope) {
-  if (scope->next_id == scope->end_id) {
-    outlet_tend(&scope->outlet);
-    scope->next_id = session_take_ids(ID_LOT);
-    scope->end_id = scope->next_id + ID_LOT;
+HOT static uint64_t new_id(struct thread *t) {
+  if (t->next_id == t->end_id) {
+    outlet_tend(&t->outlet);
+    t->next_id = session_take_ids(ID_LOT);
+    t->end_id = t->next_id + ID_LOT;
   }
-  return scope->next_id++;
+  return t->next_id++;
 }
 
 /* The slot's fields are stored straight from the span's: a copy built in between would be read back before it has settled. */
@@ -208,22 +230,22 @@ static inline void slot_fill(struct ring_open *entry, const struct span *s) {
 }
 
 HOT static void show(struct scope *scope, struct span *s) {
-  struct ring_open *entry = ring_claim_slot(scope->ring, &s->slot);
+  struct ring_open *entry = ring_claim_slot(scope->thread->ring, &s->slot);
   if (!entry)
     return;
   slot_fill(entry, s);
   __atomic_store_n(&entry->depth, (uint16_t)scope->depth, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->tid, scope->tid, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->tid, scope->thread->tid, __ATOMIC_RELAXED);
   ring_show_slot(entry, s->id);
 }
 
 HOT void scope_refresh(struct scope *scope, const struct span *s) {
   if (s->slot >= 0)
-    slot_fill(&scope->ring->open[s->slot], s);
+    slot_fill(&scope->thread->ring->open[s->slot], s);
 }
 
 HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
-  if (scope->depth == MAX_OPEN) {
+  if (scope->depth == SCOPE_OPEN) {
     __atomic_fetch_add(&segment_get()->dropped_depth, 1, __ATOMIC_RELAXED);
     return NULL;
   }
@@ -233,8 +255,8 @@ HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t n
   if (below)
     below->has_children = true;
   /* One by one: clearing the whole of it first would cost a tenth of the span. */
-  s->id = new_id(scope);
-  s->parent = below ? below->id : SPAN_ROOT;
+  s->id = new_id(scope->thread);
+  s->parent = below ? below->id : scope->root;
   s->start_ns = start_ns;
   s->index = index;
   s->cpu_ns = session_env.cpu_time == ENV_CPU_ON ? scope_cpu_clock() : SPAN_NO_TIME;
@@ -251,6 +273,7 @@ HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t n
   show(scope, s);
   scope->stack[scope->depth++] = s;
   scope->open[kind]++;
+  scope->pushed_ns = start_ns;
   return s;
 }
 
@@ -262,7 +285,8 @@ static int64_t cpu_time(const struct span *s) {
 
 HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
   bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
-  struct ring_span with_text, *record = s->attrs_len ? &with_text : outlet_claim(&scope->outlet, structural, s->start_ns);
+  struct ring_span with_text,
+      *record = s->attrs_len ? &with_text : outlet_claim(&scope->thread->outlet, structural, s->start_ns);
   if (!record)
     return;
   *record = (struct ring_span){
@@ -280,15 +304,15 @@ HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, 
       .exception = exception,
   };
   if (s->attrs_len)
-    outlet_put(&scope->outlet, record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
+    outlet_put(&scope->thread->outlet, record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
   else
-    ring_commit(scope->outlet.ring);
+    ring_commit(scope->thread->outlet.ring);
 }
 
 /* Forgets an open span whose record, if it has one, is written: frees its place. */
 HOT static void drop(struct scope *scope, int i) {
   struct span *s = scope->stack[i];
-  ring_close_slot(scope->ring, s->slot);
+  ring_close_slot(scope->thread->ring, s->slot);
   scope->free |= 1ull << s->place;
   scope->open[s->kind]--;
   scope->depth--;
@@ -318,9 +342,7 @@ HOT void scope_close_below(struct scope *scope, struct span *span, uint64_t end_
   drop(scope, place(scope, span));
 }
 
-void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
-  struct ring_move move = {.type = RING_MOVE, .span = from, .parent = parent, .since_ns = since_ns};
-  outlet_put(&scope->outlet, &move, NULL, 0, NULL, 0, true, 0);
+static void move_open(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
   for (unsigned i = 0; i < scope->depth; i++) {
     struct span *s = scope->stack[i];
     if (s->parent == from && s->start_ns >= since_ns && s->id != parent) {
@@ -330,12 +352,32 @@ void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t 
   }
 }
 
+/* In stacks that were begun in `from`, too; and if that never was, in those that are still to be begun. */
+static void move_turns(struct thread *t, uint64_t from, uint64_t since_ns, uint64_t parent) {
+  const struct scope_chooser *chooser = atomic_load_explicit(&scope_chooser, memory_order_acquire);
+  for (struct scope *s = t->turns; s; s = s->next) {
+    move_open(s, from, since_ns, parent);
+    if (since_ns == 0 && s->root == from)
+      s->root = parent;
+  }
+  if (chooser && since_ns == 0)
+    chooser->moved(from, parent);
+}
+
+void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent) {
+  struct thread *t = scope->thread;
+  struct ring_move move = {.type = RING_MOVE, .span = from, .parent = parent, .since_ns = since_ns};
+  outlet_put(&t->outlet, &move, NULL, 0, NULL, 0, true, 0);
+  move_open(&t->own, from, since_ns, parent);
+  move_turns(t, from, since_ns, parent);
+}
+
 struct span *scope_insert(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,
                           uint64_t under) {
   unsigned at = scope->depth;
   while (at > 0 && scope->stack[at - 1]->start_ns > start_ns)
     at--;
-  if ((at ? scope->stack[at - 1]->id : SPAN_ROOT) != under)
+  if ((at ? scope->stack[at - 1]->id : scope->root) != under || !scope_alone(scope, under, start_ns))
     return NULL;
   struct span *s = scope_push(scope, kind, name, index, start_ns);
   if (!s)
@@ -378,8 +420,8 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
       .value_type = (uint8_t)value->type,
       .flags = summary ? MARK_SUMMARY : 0,
       .name = name,
-      .id = new_id(scope),
-      .span = top ? top->id : SPAN_ROOT,
+      .id = new_id(scope->thread),
+      .span = top ? top->id : scope->root,
       .ts_ns = now,
   };
   if (value->type == MARK_FLOAT)
@@ -387,7 +429,8 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
   else
     record.value.i = value->i;
   bool text = value->type == MARK_STRING;
-  outlet_put(&scope->outlet, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false, UINT64_MAX);
+  outlet_put(&scope->thread->outlet, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false,
+             UINT64_MAX);
   if (now >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
     link_tick(now);
 }
@@ -399,25 +442,20 @@ void scope_refused_mark(void) {
 }
 
 void scope_end_thread(void) {
-  struct scope *s = mine;
-  if (!s)
+  struct thread *t = scope_mine;
+  if (!t)
     return;
-  uint64_t now = scope_clock(s);
-  loop_end_thread(s, now);
-  for (struct span *top; (top = scope_top(s));) {
-    top->flags |= SPAN_CUT;
-    top->attrs = NULL, top->attrs_len = 0; /* its owner may be gone */
-    scope_pop(s, top, now, 0);
-  }
-  mine = NULL;
+  scope_turns_end(t);
+  loop_end_thread(&t->own, clock_now(&t->clock), false);
+  scope_mine = NULL;
   pthread_setspecific(key, NULL);
-  outlet_end(&s->outlet);
-  session_ring_give(s->ring);
-  munmap(s, sizeof *s);
+  outlet_end(&t->outlet);
+  session_ring_give(t->ring);
+  munmap(t, sizeof *t);
 }
 
 void scope_forget(void) {
-  mine = NULL; /* the memory is a copy of the parent's, and small */
+  scope_mine = NULL; /* the memory is a copy of the parent's, and small */
   retry_ns = 0;
   if (key_made)
     pthread_setspecific(key, NULL);

@@ -1,12 +1,14 @@
 /* Open spans of a thread, and their way into its ring.
  *
- * Each thread has a stack of at most SCOPE_MAX_DEPTH open spans. Automatic spans (epoch, step, forward, ...) and those made by
+ * Each thread has a stack of at most SCOPE_MAX_DEPTH open spans. So has each asyncio task that runs on it: their stacks take turns,
+ * and share the thread's ring and its table of open spans. Automatic spans (epoch, step, forward, ...) and those made by
  * hand are in the same stack, so each lies where a reader expects it. No lock, no allocation, no system call once the thread
  * has its ring. All functions belong to the calling thread.
  */
 #ifndef CIRRON_SCOPE_H
 #define CIRRON_SCOPE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,11 +32,12 @@ struct span {
   const void *owner; /* of the setter: what this span stands for */
 };
 
-struct scope; /* a thread's stack */
-struct loop;  /* loop.h: what loop.c remembers of the thread */
+struct scope; /* a thread's or task's stack */
+struct loop;  /* loop.h: what loop.c remembers of the thread or task */
 struct name_cache;
 
-/* The calling thread's stack, made with its ring (and the session) at the first call. NULL: tracing is off here. */
+/* The stack whose turn it is on the calling thread, made with its ring (and the session) at the first call. NULL: tracing is off
+ * here. Good until other code of the script runs. */
 struct scope *scope_get(void);
 /* The same, but NULL where there is none yet. */
 struct scope *scope_peek(void);
@@ -67,6 +70,9 @@ void scope_replace(struct scope *scope, struct span *outer, struct span *inner);
 /* The direct children of span `from` that began at or after since_ns, `parent` itself excepted, become children of `parent`. */
 void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t parent);
 
+/* Did no span begin under `parent` since then that is in another stack of the thread? A move would take it along. */
+bool scope_alone(const struct scope *scope, uint64_t parent, uint64_t since_ns);
+
 /* Innermost open span, or NULL at the root. scope_below: the one under it, or NULL; scope_above: the one over it, or NULL. */
 struct span *scope_top(struct scope *scope);
 struct span *scope_below(struct scope *scope, const struct span *span);
@@ -79,6 +85,12 @@ unsigned scope_count(const struct scope *scope, enum span_kind kind); /* open sp
 /* Is the span of this id still open, at this place? */
 bool scope_holds(struct scope *scope, const struct span *span, uint64_t id);
 unsigned scope_depth(const struct scope *scope);
+/* The stack whose place for a span this is; the thread that it was opened on has to live. */
+struct scope *scope_of(const struct span *span);
+/* The id under which a span would be opened now. */
+uint64_t scope_innermost(struct scope *scope);
+/* Was the stack begun in something that lies in an epoch of another one? */
+bool scope_in_epoch(const struct scope *scope);
 
 /* After changes of an open span: shows them in the open table. */
 void scope_refresh(struct scope *scope, const struct span *span);
@@ -101,7 +113,45 @@ void scope_refused_mark(void); /* a value that cannot be kept: counted */
 /* CPU time of the calling thread, a system call; see CIRRON_CPU_TIME. */
 int64_t scope_cpu_clock(void);
 
-/* Ends the calling thread's stack: closes all with SPAN_CUT. */
+/* --- stacks that take turns (scope_turn.c) --- */
+
+/* Numbers of threads and stacks, never used twice in a process. scope_thread: 0 where there is none yet. */
+uint64_t scope_thread(void);
+uint64_t scope_serial(const struct scope *scope);
+uint64_t scope_new_serial(void);
+
+#define SCOPE_MAX_TURNS 4096 /* stacks of a thread with something open at a time; of more, spans are left out and counted */
+
+/* Whose turn is it? Asked at each scope_get and scope_peek, once it is set. */
+struct scope_chooser {
+  struct scope *(*choose)(struct scope *own);    /* `own`: the thread's own stack. NULL: nothing can be kept */
+  void (*moved)(uint64_t from, uint64_t parent); /* span `from` never was: what is to begin in it begins in `parent` */
+};
+extern _Atomic(const struct scope_chooser *) scope_chooser;
+
+/* Something that takes turns. All but the first three are scope_turn.c's own. */
+struct scope_turn {
+  uint64_t serial;
+  uint64_t parent; /* where it begins */
+  bool in_epoch;
+  uint64_t thread;     /* where it had its last turn */
+  struct scope *scope; /* and its stack there, as long as that has its serial */
+};
+/* It has its turn on the calling thread, whose own stack is `own`. NULL: there are too many, counted. */
+struct scope *scope_turn(struct scope *own, struct scope_turn *turn);
+/* It will have none any more. What it has open is closed, with SPAN_CUT; if it is another thread's, when that one changes turns. */
+void scope_turn_end(struct scope_turn *turn);
+
+/* Where something begins that will take turns: the innermost span's id, which is told to the collector, and whether it lies in an
+ * epoch. */
+uint64_t scope_lend(struct scope *scope, bool *in_epoch);
+
+struct scope *scope_own(void); /* of the calling thread, whoever has its turn; NULL: none yet */
+
+/* Which other stack of the calling thread has a pass of this iterator under way, or NULL. */
+struct scope *scope_of_pass(const void *iterator, struct scope *except);
+
+/* Ends the calling thread's stacks: closes all with SPAN_CUT. */
 void scope_end_thread(void);
 /* In the child of a fork: the stacks of the parent are gone. */
 void scope_forget(void);

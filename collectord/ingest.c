@@ -216,8 +216,11 @@ static int take_span(struct ingest *in, struct store *store, const struct ring_r
                                  .gpu_ns = SPAN_NO_TIME,
                                  .tid = tid,
                                  .kind = s->kind,
-                                 .flags = (uint8_t)(s->flags & ~SPAN_DOUBTFUL),
+                                 .flags = (uint8_t)(s->flags & ~(SPAN_DOUBTFUL | SPAN_LENT)),
                              }};
+  struct tree_node *node = s->flags & SPAN_LENT ? tree_make(&in->tree, row->span.id) : NULL;
+  if (node)
+    node->lent = true;
   err = ingest_name(in, store, s->name, &row->span.name);
   if (!err)
     err = ingest_name(in, store, s->module, &row->span.module);

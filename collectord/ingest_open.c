@@ -23,7 +23,7 @@ static int add_entry(struct ingest *in, struct store *store, const struct ring_o
       .gpu_ns = SPAN_NO_TIME,
       .tid = entry->tid,
       .kind = entry->kind,
-      .flags = entry->flags,
+      .flags = (uint8_t)(entry->flags & ~SPAN_LENT),
   };
   int err = ingest_name(in, store, entry->name, &row.name);
   if (!err)

@@ -7,7 +7,8 @@
 
 /* Longer chains exist in broken data only. */
 #define DEEPEST 1024
-/* Late children of a span that is closed (tasks that outlive it) find its place for this many commits. */
+/* Late children of a span that is closed find its place for this many commits; those of one that is known to have such, always, or
+ * as long as there are not many nodes. */
 #define IDLE_COMMITS 20
 
 static uint64_t filter_bit(uint64_t id) {
@@ -105,7 +106,7 @@ uint64_t tree_epoch(struct tree *tree, uint64_t span) {
 static bool done_with(struct tree_node *node, bool many) {
   if (node->id == SPAN_ROOT || node->open || node->last_row)
     return false;
-  if (!node->closed && !many)
+  if ((!node->closed || node->lent) && !many)
     return false;
   return ++node->idle > IDLE_COMMITS;
 }

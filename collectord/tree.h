@@ -29,6 +29,7 @@ struct tree_node {
   uint32_t last_row;     /* newest row in memory that is its child: index + 1, then ingest_row.before */
   uint8_t kind, flags;
   bool placed;             /* parent, kind and flags are known */
+  bool lent;               /* children may come long after its record */
   bool open, closed;       /* in the table of open spans at the last look; its record has come */
   bool sealed;             /* has children in sealed blocks, */
   int64_t sealed_start_ns; /* the latest of which began then */

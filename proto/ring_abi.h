@@ -84,6 +84,7 @@ enum span_flag {
   SPAN_MODE_TRAIN = 2, /* forward: the module's training flag was set */
   SPAN_MODE_EVAL = 4,  /* forward: it was not */
   SPAN_CUT = 8,        /* closed by the end of the process or thread, not by its own end */
+  SPAN_LENT = 32,      /* only in a record: something begins in it that may outlast it (a task) */
   SPAN_DOUBTFUL = 16,  /* only in an open slot: if the process dies now, this span never was; its children are its parent's */
 };
 

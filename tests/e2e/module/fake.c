@@ -8,7 +8,9 @@
  * fake_watched()    the list that module_watched() gives, by ctypes.PyDLL; () for NULL
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +39,8 @@ EXPORT PyObject *fake_watched(void);
 
 struct scope {
   unsigned depth;
-  uint64_t generation;
+  uint64_t generation, serial;
+  struct scope *next; /* of all that were made */
   struct span pool[SCOPE_MAX_DEPTH];
 };
 
@@ -46,7 +49,7 @@ _Atomic unsigned shed_level;
 _Atomic uint64_t link_due_ns;
 static struct session session = {.prefix = 0xabcdef0000000001};
 static unsigned generation = 1;
-static uint64_t next_id = 1;
+static uint64_t next_id = 1, last_serial;
 static bool off, quiet;
 static char *names[MAX_NAMES];
 static size_t name_lens[MAX_NAMES];
@@ -54,8 +57,10 @@ static uint32_t name_count = 1;
 static char *text, *taken;
 static size_t text_len, text_size;
 static struct ring_segment segment;
+static struct scope *_Atomic all;
 static __thread struct scope *mine; /* never freed: a test is short */
-static volatile char busy;          /* free-threaded interpreters call us at the same time */
+static pthread_key_t key;
+static volatile char busy; /* free-threaded interpreters call us at the same time */
 
 static void lock(void) {
   while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE))
@@ -148,11 +153,6 @@ struct ring *session_rings(void) {
   return NULL;
 }
 
-bool session_span_open(uint64_t id) {
-  (void)id;
-  return true;
-}
-
 unsigned segment_generation(void) {
   return generation;
 }
@@ -204,20 +204,59 @@ bool attach_done(void) {
 
 /* --- scope --- */
 
+static void thread_ended(void *scope) {
+  ((struct scope *)scope)->depth = 0;
+}
+
+__attribute__((constructor)) static void begin(void) {
+  pthread_key_create(&key, thread_ended);
+}
+
+bool session_span_open(uint64_t id) {
+  for (const struct scope *s = all; s; s = s->next)
+    for (unsigned i = 0; i < s->depth; i++)
+      if (s->pool[i].id == id)
+        return true;
+  return false;
+}
+
+static struct scope *make(void) {
+  struct scope *s = calloc(1, sizeof *s);
+  lock();
+  s->next = all;
+  all = s;
+  unlock();
+  pthread_setspecific(key, s);
+  return s;
+}
+
 struct scope *scope_get(void) {
   if (off || !session_env.enabled)
     return NULL;
   if (!mine)
-    mine = calloc(1, sizeof *mine);
+    mine = make();
   if (mine->generation != generation) {
     mine->depth = 0;
     mine->generation = generation;
+    mine->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED);
   }
   return mine;
 }
 
 struct scope *scope_peek(void) {
   return mine && mine->generation == generation ? scope_get() : NULL;
+}
+
+struct scope *scope_of(const struct span *span) {
+  return (struct scope *)((char *)(span - span->place) - offsetof(struct scope, pool));
+}
+
+uint64_t scope_serial(const struct scope *scope) {
+  return scope->serial;
+}
+
+uint64_t scope_thread(void) {
+  return mine && mine->generation == generation ? mine->serial : 0;
 }
 
 unsigned scope_depth(const struct scope *scope) {
@@ -246,7 +285,8 @@ struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name,
     return NULL;
   }
   struct span *below = scope_top(scope), *s = &scope->pool[scope->depth++];
-  *s = (struct span){.kind = (uint8_t)kind, .name = name, .index = index, .start_ns = start_ns};
+  *s = (struct span){
+      .place = (uint8_t)(s - scope->pool), .kind = (uint8_t)kind, .name = name, .index = index, .start_ns = start_ns};
   s->id = __atomic_add_fetch(&next_id, 1, __ATOMIC_RELAXED);
   s->parent = below ? below->id : SPAN_ROOT;
   if (quiet)

@@ -1,15 +1,11 @@
 """The cirron module: see run.sh. Tests that need a store are skipped where collectord or cirron-query is not built."""
 import json
-import os
-import pathlib
 import shutil
 import subprocess
 
-from harness import AGENT, BUILD, COLLECTORD, CORE, PYTHONS, QUERY, TORCH_PYTHON, Skip, Store, clean_env, main, python_label, test, test_each, until
-
-HERE = pathlib.Path(__file__).resolve().parent
-FAKE = BUILD / "module"
-TORCH = [TORCH_PYTHON] if TORCH_PYTHON and os.path.exists(TORCH_PYTHON) else []
+from common import FAKE, HERE, TORCH, need_agent, need_store, store
+from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
+import tasks  # noqa: F401
 
 
 def has_sklearn(python):
@@ -18,30 +14,6 @@ def has_sklearn(python):
 
 
 SKLEARN = [p for p in PYTHONS + TORCH if has_sklearn(p)]
-
-
-def need_agent():
-    if not AGENT.is_file():
-        raise Skip("no agent is built")
-
-
-def need_store():
-    need_agent()
-    if not COLLECTORD.is_file() or not QUERY.is_file():
-        raise Skip("no collectord or cirron-query is built")
-
-
-def store(case, sessions=1):
-    """The store once this many sessions are in it and have ended."""
-
-    def there():
-        try:
-            return len(Store(case.collector.db).sessions) >= sessions
-        except AssertionError:  # no store yet
-            return False
-
-    until(there, what=f"{sessions} session(s) in the store")
-    return case.store()
 
 
 @test_each(PYTHONS + TORCH, python_label)

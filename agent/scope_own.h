@@ -1,0 +1,56 @@
+/* What scope.c and scope_turn.c share: a stack of open spans, and the thread that it is one of. */
+#ifndef CIRRON_SCOPE_OWN_H
+#define CIRRON_SCOPE_OWN_H
+
+#include "clock.h"
+#include "loop.h"
+#include "names.h"
+#include "outlet.h"
+#include "scope.h"
+
+#define SCOPE_OPEN (SCOPE_MAX_DEPTH - 1u) /* the root is the deepest level and not kept here */
+
+struct thread;
+
+struct scope {
+  struct thread *thread;
+  unsigned depth;
+  bool in_epoch;                  /* what it was begun in lies in an epoch */
+  uint64_t root;                  /* parent of its outermost spans */
+  uint64_t serial;                /* 0: given back */
+  uint64_t pushed_ns;             /* begin of the last span */
+  uint64_t free;                  /* bit i: pool[i] is not in use */
+  uint8_t open[SPAN_KINDS];       /* how many of a kind are */
+  struct scope *next, **link;     /* in the thread's list, and what points at it there */
+  struct span *stack[SCOPE_OPEN]; /* outermost first */
+  struct span pool[SCOPE_OPEN];   /* spans do not move, so that their owners can point at them */
+  struct loop loop;               /* last: most stacks beside the thread's own never write to it */
+};
+
+struct thread {
+  struct clock clock;
+  struct ring *ring;    /* its table shows the open spans */
+  struct outlet outlet; /* where records go: that ring, but for bursts */
+  uint32_t tid;
+  uint64_t next_id, end_id; /* ids taken for this thread and not used yet */
+  struct name_cache names;
+
+  struct scope *turns; /* stacks beside its own, in use */
+  struct scope *spare; /* and empty ones */
+  struct scope *now;   /* the one that had the last turn, or NULL */
+  unsigned turn_count; /* of both lists */
+  unsigned left_seen;  /* see scope_turn_end */
+  uint64_t gone_ns;    /* begin of the last span in one that was given back */
+
+  struct scope own;
+};
+
+extern __thread struct thread *scope_mine; /* NULL: there is none yet */
+
+/* Sets what the memory of a new or empty stack does not say already. */
+void scope_init(struct scope *scope, struct thread *thread, uint64_t serial, uint64_t root);
+
+/* The thread ends: so do all stacks beside its own, and their memory. */
+void scope_turns_end(struct thread *thread);
+
+#endif
