@@ -11,7 +11,7 @@ from harness import PYTHONS, Skip, TORCH_PYTHON, clean_env, python_label, test, 
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-SOURCES = "py attach attach_hook trigger trigger_frame trigger_monitor observe observe_swap observe_retype observe_table cost preload/symbol".split()
+SOURCES = "py attach attach_hook trigger trigger_frame trigger_monitor observe observe_swap observe_retype observe_table cost clock preload/symbol".split()
 building = threading.Lock()
 
 
