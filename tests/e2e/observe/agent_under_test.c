@@ -17,6 +17,7 @@
 #include "agent/observe.h"
 #include "agent/preload/symbol.h"
 #include "agent/session.h"
+#include "agent/task.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define SITES 64
@@ -143,6 +144,9 @@ __attribute__((visibility("default"))) char *setlocale(int category, const char 
 }
 
 void session_announce(void) {
+}
+
+void task_interpreter_ends(void) {
 }
 
 void session_close(void) {
