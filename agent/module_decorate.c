@@ -55,7 +55,7 @@ static PyObject *build(void) {
   if (!code)
     goto out;
   done = py.PyEval_EvalCode(code, globals, globals);
-  decorate = done ? py.PyDict_GetItemString(globals, "decorate") : NULL;
+  decorate = done ? py_dict_get(globals, "decorate") : NULL;
   if (decorate)
     py.Py_IncRef(decorate);
 out:

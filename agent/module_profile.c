@@ -168,7 +168,7 @@ static PyObject *check_all(PyObject *const given[SETTINGS]) {
   int bad = out ? take(out, &settings[0], given[0]) : -1;
   for (size_t i = 1; i < SETTINGS && !bad; i++) {
     bool layered = settings[i].in_config && given[0] && given[0] != py._Py_NoneStruct;
-    PyObject *beneath = layered ? py.PyDict_GetItemString(given[0], settings[i].name) : NULL;
+    PyObject *beneath = layered ? py_dict_get(given[0], settings[i].name) : NULL;
     bad = take(out, &settings[i], beneath);
     if (!bad)
       bad = take(out, &settings[i], given[i]);

@@ -13,7 +13,7 @@
 /* The table, borrowed; NULL without an error if there is none, or with one if it was to be made. */
 static PyObject *table_get(bool make) {
   PyObject *all = py.PyInterpreterState_GetDict(py.PyInterpreterState_Get());
-  PyObject *table = all ? py.PyDict_GetItemString(all, KEY) : NULL;
+  PyObject *table = all ? py_dict_get(all, KEY) : NULL;
   if (table || !all || !make)
     return table;
   PyObject *made = py.PyDict_New();

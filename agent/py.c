@@ -80,6 +80,16 @@ bool py_in_main(void) {
   return py.PyInterpreterState_Get() == py.PyInterpreterState_Main();
 }
 
+PyObject *py_dict_get(PyObject *dict, const char *key) {
+  PyObject *text = py.PyUnicode_InternFromString(key);
+  PyObject *value = text ? py.PyDict_GetItemWithError(dict, text) : NULL;
+  if (text)
+    py.Py_DecRef(text);
+  if (!value)
+    py.PyErr_Clear();
+  return value;
+}
+
 PyObject *py_module(const char *name) {
   PyObject *modules = py.PyImport_GetModuleDict();
   PyObject *key = py.PyUnicode_InternFromString(name);

@@ -140,7 +140,6 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyDict_Copy, (PyObject *))                                                                                     \
   X(PyObject *, PyDict_Items, (PyObject *))                                                                                    \
   X(int, PyDict_Next, (PyObject *, Py_ssize_t *, PyObject **, PyObject **))                                                    \
-  X(PyObject *, PyDict_GetItemString, (PyObject *, const char *))                                                              \
   X(int, PyDict_SetItem, (PyObject *, PyObject *, PyObject *))                                                                 \
   X(int, PyDict_SetItemString, (PyObject *, const char *, PyObject *))                                                         \
   X(int, PyDict_Update, (PyObject *, PyObject *))                                                                              \
@@ -231,6 +230,9 @@ int py_find(void *library);
 static inline PyTypeObject *py_type(const PyObject *object) {
   return *(PyTypeObject *const *)((const char *)object + py.header - sizeof(void *));
 }
+
+/* dict[key], borrowed, or NULL without an error. PyDict_GetItemString prints on stderr where there is no memory for the key. */
+PyObject *py_dict_get(PyObject *dict, const char *key);
 
 /* The same as sys.modules[name], or NULL; new reference, leaves no error behind. */
 PyObject *py_module(const char *name);
