@@ -169,7 +169,7 @@ static PyObject *check_all(PyObject *const given[SETTINGS]) {
   for (size_t i = 1; i < SETTINGS && !bad; i++) {
     bool layered = settings[i].in_config && given[0] && given[0] != py._Py_NoneStruct;
     PyObject *beneath = layered ? py_dict_get(given[0], settings[i].name) : NULL;
-    bad = take(out, &settings[i], beneath);
+    bad = !beneath && py.PyErr_Occurred() ? -1 : take(out, &settings[i], beneath);
     if (!bad)
       bad = take(out, &settings[i], given[i]);
   }

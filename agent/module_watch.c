@@ -10,11 +10,11 @@
 
 #define KEY "cirron.watched"
 
-/* The table, borrowed; NULL without an error if there is none, or with one if it was to be made. */
+/* The table, borrowed; NULL without an error if there is none, or with one if that is not known or it was to be made. */
 static PyObject *table_get(bool make) {
   PyObject *all = py.PyInterpreterState_GetDict(py.PyInterpreterState_Get());
   PyObject *table = all ? py_dict_get(all, KEY) : NULL;
-  if (table || !all || !make)
+  if (table || !all || !make || py.PyErr_Occurred())
     return table;
   PyObject *made = py.PyDict_New();
   table = made && py.PyDict_SetItemString(all, KEY, made) == 0 ? made : NULL;
@@ -170,7 +170,7 @@ PyObject *module_watch(PyObject *module, PyObject *args, PyObject *kwargs) {
     PyObject *table = table_get(false);
     if (table)
       py.PyDict_Clear(table);
-    return module_none();
+    return py.PyErr_Occurred() ? NULL : module_none();
   }
   const struct wrapped *w = module_wrapped(py.PyModule_GetState(module), model);
   model = w ? w->inner : model;

@@ -85,8 +85,6 @@ PyObject *py_dict_get(PyObject *dict, const char *key) {
   PyObject *value = text ? py.PyDict_GetItemWithError(dict, text) : NULL;
   if (text)
     py.Py_DecRef(text);
-  if (!value)
-    py.PyErr_Clear();
   return value;
 }
 

@@ -231,7 +231,8 @@ static inline PyTypeObject *py_type(const PyObject *object) {
   return *(PyTypeObject *const *)((const char *)object + py.header - sizeof(void *));
 }
 
-/* dict[key], borrowed, or NULL without an error. PyDict_GetItemString prints on stderr where there is no memory for the key. */
+/* dict[key], borrowed. NULL without an error: there is none; with one: no memory, which PyDict_GetItemString would not tell apart, and
+ * prints. */
 PyObject *py_dict_get(PyObject *dict, const char *key);
 
 /* The same as sys.modules[name], or NULL; new reference, leaves no error behind. */

@@ -140,6 +140,11 @@ class Odd:
 def decorated():
     return 1
 decorated()
+class Model:
+    def fit(self):
+        return self
+kept, other = Model(), Model()
+ci.watch(kept, name="kept")
 def round():
     with ci.scope("outer", 3, text="x", odd=Odd(), more=[1, {"k": 2.5}]) as s:
         s.attrs["later"] = 1
@@ -150,9 +155,11 @@ def round():
             for y in ci.batches([1]):
                 pass
     ci.health()
+    ci.watch(other)
+    ci.wrap(other).fit()
     return True
 done = raised = 0
-for n in range(400): # more than a round allocates
+for n in range(800): # more than a round allocates
     _testcapi.set_nomemory(n, n + 1)
     try:
         done += round()
@@ -162,7 +169,7 @@ for n in range(400): # more than a round allocates
         _testcapi.remove_mem_hooks()
 with ci.scope("last"):
     pass
-print(done + raised, done > 100, raised > 20)
+print(done + raised, done > 100, raised > 20, ci.health()["watched"])
 """
 
 
@@ -173,7 +180,7 @@ def python_has_no_memory(t, python):
     done = t.run([python, t.script(NO_MEMORY)])
     if "no _testcapi" in done.out:
         raise Skip("this Python has no _testcapi")
-    t.equal((done.rc, done.out, done.err), (0, "400 True True\n", ""), "job")
+    t.equal((done.rc, done.out, done.err), (0, "800 True True ['kept', 'Model']\n", ""), "job")
     st = t.store()
     t.equal([s["parent_id"] == r["id"] for s in st.of("last") for r in st.roots], [True], "the last scope is in no other")
 
