@@ -50,6 +50,10 @@ PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_s
   return py.PyType_FromSpec(&spec);
 }
 
+int module_visit_type(PyObject *self, module_visit visit, void *arg) {
+  return py.version < 309 ? 0 : visit((PyObject *)py_type(self), arg);
+}
+
 void module_free_object(PyObject *self, bool collected) {
   PyObject *type = (PyObject *)py_type(self);
   if (collected)

@@ -91,9 +91,7 @@ static int iter_traverse(PyObject *self, module_visit visit, void *arg) {
   int r = it->iterable ? visit(it->iterable, arg) : 0;
   if (!r && it->inner)
     r = visit(it->inner, arg);
-  if (!r && py.version >= 309) /* before, the type is not counted among what an object holds */
-    r = visit((PyObject *)py_type(self), arg);
-  return r;
+  return r ? r : module_visit_type(self, visit, arg);
 }
 
 static void iter_dealloc(PyObject *self) {

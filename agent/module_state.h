@@ -148,6 +148,8 @@ static inline struct scope *module_stack(void) {
 PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots);
 /* Frees an object of such a type and lets go of the type. */
 void module_free_object(PyObject *self, bool collected);
+/* The end of a traverse: an object holds its type, which before 3.9 is not counted among what it holds. */
+int module_visit_type(PyObject *self, module_visit visit, void *arg);
 /* Takes over a new type (NULL: passes on the error) and keeps it in *place, borrowed as long as the module is there. It holds the
  * module, so that its objects can use the state. module_add_type: and shows it in the module. 0, or -1 with an error. */
 int module_keep_type(PyObject *module, PyObject *type, PyObject **place);

@@ -212,7 +212,7 @@ static PyObject *wrapped_reduce(PyObject *self, PyObject *protocol) {
 static int wrapped_traverse(PyObject *self, module_visit visit, void *arg) {
   PyObject *inner = wrapped_of(self)->inner; /* not there yet, if another thread collects while it is made */
   int r = inner ? visit(inner, arg) : 0;
-  return r || py.version < 309 ? r : visit((PyObject *)py_type(self), arg);
+  return r ? r : module_visit_type(self, visit, arg);
 }
 
 static void wrapped_dealloc(PyObject *self) {

@@ -137,11 +137,10 @@ static PyObject *call_compare(PyObject *self, PyObject *other, int operation) {
 
 static int call_traverse(PyObject *self, module_visit visit, void *arg) {
   struct call *c = call_of(self);
-  PyObject *held[] = {c->self, c->function, py.version >= 309 ? (PyObject *)py_type(self) : NULL};
-  int r = 0;
-  for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
-    r = held[i] ? visit(held[i], arg) : 0;
-  return r;
+  int r = c->self ? visit(c->self, arg) : 0; /* not there yet, if another thread collects while it is made */
+  if (!r && c->function)
+    r = visit(c->function, arg);
+  return r ? r : module_visit_type(self, visit, arg);
 }
 
 static void call_dealloc(PyObject *self) {

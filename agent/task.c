@@ -12,6 +12,7 @@
  */
 #include "task.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,7 @@ static _Atomic bool locked;
 
 static void lock(void) {
   while (py.free_threaded && atomic_exchange_explicit(&locked, true, memory_order_acquire))
-    ;
+    sched_yield();
 }
 
 static void unlock(void) {

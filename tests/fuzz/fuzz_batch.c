@@ -10,6 +10,7 @@
 #include "proto/cirron.pb-c.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/no_mapping.h"
+#include "tests/support/batch_session.h"
 
 #define PREFIX 0x1122334455667788ull
 #define MAX_RINGS 3
@@ -24,20 +25,6 @@ struct input {
 static struct ring_reader *places[MAX_RINGS];
 
 /* Stand-ins for the session and the store. */
-
-struct ring_reader *session_ring(const struct session *session, uint32_t ring_no) {
-  for (size_t i = 0; i < session->ring_count; i++)
-    if (session->rings[i]->ring_no == ring_no)
-      return session->rings[i];
-  return NULL;
-}
-
-int session_add_ring(struct session *session, struct ring_reader *reader, size_t max_rings) {
-  if (session->ring_count >= max_rings)
-    return -EMFILE;
-  session->rings[session->ring_count++] = reader;
-  return 0;
-}
 
 int store_ring_tail_get(struct store *store, int64_t sid, uint32_t ring_no, uint64_t *tail) {
   (void)store;

@@ -16,6 +16,7 @@
 #include "collectord/unpack.h"
 #include "proto/cirron.pb-c.h"
 #include "proto/span_batch.h"
+#include "tests/support/batch_session.h"
 #include "tests/support/ring_maker.h"
 
 #define SESSION 0x1122334455667788ull
@@ -24,17 +25,6 @@
 /* Stand-ins for the session and the store. */
 
 static uint64_t stored_tail;
-
-struct ring_reader *session_ring(const struct session *s, uint32_t ring_no) {
-  return s->ring_count && s->rings[0]->ring_no == ring_no ? s->rings[0] : NULL;
-}
-
-int session_add_ring(struct session *s, struct ring_reader *reader, size_t max_rings) {
-  if (s->ring_count >= max_rings)
-    return -EMFILE;
-  s->rings[s->ring_count++] = reader;
-  return 0;
-}
 
 int store_ring_tail_get(struct store *store, int64_t sid, uint32_t ring_no, uint64_t *tail) {
   (void)store;

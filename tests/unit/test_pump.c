@@ -18,6 +18,7 @@
 #include "collectord/batch.h"
 #include "proto/cirron.pb-c.h"
 #include "proto/link_abi.h"
+#include "tests/support/batch_session.h"
 
 #define PREFIX 0x0123456789abcdefull
 #define CELLS RING_MIN_CELLS
@@ -43,20 +44,6 @@ static struct session *session;
 static uint64_t stored[RINGS + 1], stored_head[RINGS + 1];
 
 static bool goodbye;
-
-struct ring_reader *session_ring(const struct session *s, uint32_t ring_no) {
-  for (size_t i = 0; i < s->ring_count; i++)
-    if (s->rings[i]->ring_no == ring_no)
-      return s->rings[i];
-  return NULL;
-}
-
-int session_add_ring(struct session *s, struct ring_reader *reader, size_t max_rings) {
-  if (s->ring_count >= max_rings)
-    return -EMFILE;
-  s->rings[s->ring_count++] = reader;
-  return 0;
-}
 
 int store_ring_tail_get(struct store *store, int64_t sid, uint32_t ring_no, uint64_t *tail) {
   (void)store;
