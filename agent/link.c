@@ -42,6 +42,8 @@
 #define PERIOD_NS (100 * MS)        /* between looks at a living connection */
 #define SENDING_PERIOD_NS (25 * MS) /* the same where records are sent: what SIGKILL can take */
 #define BLOCKED_PERIOD_NS (10 * MS) /* the socket was full */
+#define UNASKED_MAX 50u             /* such looks in a row that need no system call, */
+#define STILL_MAX 3u                /* of which so many find nothing new committed: that is done every 250 ms */
 #define STARTING_PERIOD_NS (20 * MS)
 #define STARTING_NS (2000 * MS)  /* a private collector listens within this time, or does not at all */
 #define PAUSE_MAX_NS (5000 * MS) /* between attempts: PERIOD_NS, doubled up to this */
@@ -66,6 +68,9 @@ static struct {
   struct owned_fd socket;
   uint64_t connected_ns;
   uint64_t tails;       /* of all rings, when it was made: who moves them has committed records */
+  uint64_t seen_tails;  /* the same at the last look */
+  unsigned unasked;     /* looks since one that asked the system, */
+  unsigned still;       /* and since the tails moved */
   uint64_t awaited_ns;  /* until then the next collector is expected soon */
   unsigned failures;    /* attempts in a row that reached nobody */
   uint64_t launched_ns; /* a private collector was started then and may be about to listen; 0: none is */
@@ -248,7 +253,8 @@ static int try_path(const char *path, uint64_t now_ns) {
   }
   env_debug("connected to %s", path);
   state.connected_ns = now_ns;
-  state.tails = tails_now();
+  state.tails = state.seen_tails = tails_now();
+  state.still = STILL_MAX;
   state.launched_ns = 0;
   state.by_messages = session_get()->by_messages;
   state.goodbye_put = false;
@@ -450,8 +456,24 @@ static uint64_t pause_ns(void) {
   return pause < PAUSE_MAX_NS ? pause : PAUSE_MAX_NS;
 }
 
+/* Somebody commits what is written, and has all rings: the system need not be asked. Now and then it is all the same, so that what was
+ * sent to us does not pile up. */
+static bool all_is_well(void) {
+  uint64_t tails = tails_now();
+  state.still = tails != state.seen_tails ? 0 : state.still + 1;
+  state.seen_tails = tails;
+  bool well = state.still < STILL_MAX && state.unasked < UNASKED_MAX && state.socket.fd >= 0 && !state.by_messages &&
+              !session_get()->by_messages;
+  for (struct ring *ring = session_rings(); ring && well; ring = ring->next)
+    well = ring->attached;
+  state.unasked = well ? state.unasked + 1 : 0;
+  return well;
+}
+
 /* One look at everything. Returns how long until the next one. */
 static uint64_t link_work(uint64_t now_ns) {
+  if (all_is_well())
+    return PERIOD_NS;
   bool was_up = state.socket.fd >= 0;
   if (!connection_alive(now_ns)) {
     if (was_up && state.failures > 0)

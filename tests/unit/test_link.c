@@ -2,9 +2,11 @@
 /* The control connection: what is sent, with which descriptors, and what happens when either side lets go. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -148,7 +150,8 @@ static void collector_that_took_records_is_awaited(void **state) {
     rings[0].shm->tail++; /* as it does after a commit */
     close(conn);
     close(listener);
-    link_tick(now += 100 * MS);
+    for (int look = 0; look < 4; look++) /* it took something shortly before */
+      link_tick(now += 100 * MS);
     assert_false(link_connected());
     for (begin = now; now < begin + 4000 * MS; now = atomic_load(&link_due_ns)) {
       link_tick(now);
@@ -181,6 +184,33 @@ static void collectors_that_took_records_once_are_not_pestered(void **state) {
   }
   assert_in_range(connections, 3, 16);
   close(listener);
+}
+
+/* As long as what is written is read, the connection is there: a look makes no system call then, but for one in 5 s. */
+static void asks_nothing_while_records_are_read(void **state) {
+  (void)state;
+  uint64_t now = clock_ns();
+  int listener = listen_at(socket_path), conn = connected_at(listener, now), unheard = 0;
+  for (int i = 0; i < 200; i++) {
+    int waits = 0;
+    assert_int_equal(ioctl(conn, SIOCOUTQ, &waits), 0);
+    if (!waits)
+      assert_int_equal(send(conn, "x", 1, 0), 1); /* is taken by a look that asks */
+    unheard += waits != 0;
+    rings[0].shm->tail += i % 3 == 0; /* 250 ms lie between two commits */
+    link_tick(now += 100 * MS);
+    assert_int_equal(atomic_load(&link_due_ns) - now, 100 * MS);
+  }
+  assert_in_range(unheard, 190, 199);
+  add_ring(); /* is handed over at once, whoever reads the others */
+  rings[0].shm->tail++;
+  link_tick(now += 100 * MS);
+  expect_ring(conn, &rings[1]);
+  close(conn);
+  close(listener);
+  for (int look = 0; look < 4; look++)
+    link_tick(now += 100 * MS);
+  assert_false(link_connected());
 }
 
 static void chatter_is_ignored(void **state) {
@@ -346,6 +376,7 @@ int main(void) {
       LINK(collector_that_lets_go_at_once_is_not_pestered),
       LINK(collector_that_took_records_is_awaited),
       LINK(collectors_that_took_records_once_are_not_pestered),
+      LINK(asks_nothing_while_records_are_read),
       LINK(chatter_is_ignored),
       LINK(writes_to_no_descriptor_of_the_script),
       LINK(slow_reader_gets_the_rest_later),

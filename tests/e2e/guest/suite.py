@@ -9,5 +9,6 @@ import endpoints  # noqa: F401
 import symbols  # noqa: F401
 import threads  # noqa: F401
 import company  # noqa: F401
+import warm  # noqa: F401
 
 harness.main()
