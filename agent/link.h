@@ -16,9 +16,9 @@ extern _Atomic uint64_t link_due_ns;
 
 /* Connects if there is no connection, attaches rings that are not attached or sends what is in them, looks whether the collector hung
  * up. At once for a new session or ring (link_due_ns = 0), else every 100 ms, or every 25 where records are sent. Where the collector
- * has all rings and commits what they get, that makes no system call but for one look in 5 s; its end is seen within 400 ms then. After a failure with
- * growing pauses, 5 s at most; after the end of a collector that had committed records these begin 5 s later. One thread at a time
- * does it, others return. Keeps errno. */
+ * has all rings and commits what they get, that makes no system call but for one look in 5 s, and its end is seen within 400 ms. After
+ * a failure with growing pauses, 5 s at most; after the end of a collector that had committed records these begin 5 s later. One thread
+ * at a time does it, others return. Keeps errno. */
 void link_tick(uint64_t now_ns);
 
 /* Records wait to be sent: the next tick is due now, if it could send them. As ring.hurry; any thread. */
