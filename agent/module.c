@@ -277,7 +277,7 @@ static int module_exec(PyObject *module) {
   return bad || module_add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
                  module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
                  module_add_type(module, "Profiler", module_profiler_type(), &s->profiler_type) ||
-                 module_wrap_types(module, &s->wrap)
+                 module_wrap_types(module, &s->wrap) || module_errors(module, &s->errors)
              ? -1
              : 0;
 }
@@ -287,8 +287,9 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
   if (!s) /* 3.8 asks before there is one */
     return 0;
   const struct module_wrap_state *w = &s->wrap;
-  PyObject *held[] = {s->scope_type, s->iter_type, s->profiler_type, s->profiler,  s->decorate,
-                      w->base_type,  w->meta_type, w->special_type,  w->call_type, w->types};
+  const struct module_errors *e = &s->errors;
+  PyObject *held[] = {s->scope_type,   s->iter_type, s->profiler_type, s->profiler, s->decorate,   w->base_type, w->meta_type,
+                      w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -300,8 +301,10 @@ static int module_clear(PyObject *module) {
   if (!s)
     return 0;
   struct module_wrap_state *w = &s->wrap;
-  PyObject **held[] = {&s->scope_type, &s->iter_type, &s->profiler_type, &s->profiler,  &s->decorate,
-                       &w->base_type,  &w->meta_type, &w->special_type,  &w->call_type, &w->types};
+  struct module_errors *e = &s->errors;
+  PyObject **held[] = {&s->scope_type, &s->iter_type,  &s->profiler_type, &s->profiler,  &s->decorate,
+                       &w->base_type,  &w->meta_type,  &w->special_type,  &w->call_type, &w->types,
+                       &e->base,       &e->dependency, &e->yaml};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;

@@ -31,10 +31,16 @@ struct module_wrap_state { /* of wrap() */
   PyObject *types; /* class to its type, once made */
 };
 
+struct
+    module_errors { /* exception classes, strong: CirronError, CirronDependencyError (an ImportError, too), CirronYamlError */
+  PyObject *base, *dependency, *yaml;
+};
+
 struct module_state {
   PyObject *scope_type, *iter_type, *profiler_type;
   PyObject *profiler; /* the handle that profile() returns, once made */
   PyObject *decorate; /* the Python half of the decorator, once made */
+  struct module_errors errors;
   struct module_wrap_state wrap;
   struct module_name_slot names[MODULE_NAMES];
 };
@@ -188,6 +194,9 @@ int module_json_entry(struct module_json *json, PyObject *key, PyObject *value);
 /* All entries of a dict: the same. `own`: nobody else has the dict, so nothing can change it meanwhile. */
 int module_json_dict(struct module_json *json, PyObject *dict, bool own);
 size_t module_json_end(struct module_json *json); /* its length; 0: nothing in it */
+
+/* Makes the exception classes and shows them in the module. 0, or -1 with an error. */
+int module_errors(PyObject *module, struct module_errors *errors);
 
 /* scope(...) and its type. */
 PyObject *module_scope_type(void);

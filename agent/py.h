@@ -112,6 +112,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(Py_ssize_t, PyObject_Size, (PyObject *))                                                                                   \
   X(int, PyCallable_Check, (PyObject *))                                                                                       \
   X(void, PyErr_SetString, (PyObject *, const char *))                                                                         \
+  X(PyObject *, PyErr_NewExceptionWithDoc, (const char *, const char *, PyObject *, PyObject *))                               \
   X(PyObject *, PyErr_Format, (PyObject *, const char *, ...))                                                                 \
   X(int, PyArg_ParseTupleAndKeywords, (PyObject *, PyObject *, const char *, char **, ...))                                    \
   X(PyObject *, PyUnicode_FromStringAndSize, (const char *, Py_ssize_t))                                                       \
@@ -202,6 +203,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyExc_Exception)                                                                                                           \
   X(PyExc_GeneratorExit)                                                                                                       \
   X(PyExc_AttributeError)                                                                                                      \
+  X(PyExc_ImportError)                                                                                                         \
   X(PyExc_KeyError)                                                                                                            \
   X(PyExc_TypeError)                                                                                                           \
   X(PyExc_ValueError)

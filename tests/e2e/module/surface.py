@@ -862,6 +862,18 @@ class Profile(Test):
         with ci.scope("a"), ci.scope("b"):
             self.assertEqual(ci.health()["scope_depth"], 2)
 
+    def test_exceptions(self):
+        bases = {"CirronError": (Exception,), "CirronDependencyError": (ci.CirronError, ImportError), "CirronYamlError": (Exception,)}
+        for name, expected in bases.items():
+            kind = getattr(ci, name)
+            self.assertEqual((kind.__bases__, kind.__name__, kind.__module__), (expected, name, "cirron"))
+            self.assertTrue(kind.__doc__)
+            error = pickle.loads(pickle.dumps(kind("why", 3)))
+            self.assertEqual((type(error), error.args, str(error)), (kind, ("why", 3), "('why', 3)"))
+            with self.assertRaises(expected[-1]):
+                raise type("Derived", (kind,), {})("x")
+        self.assertEqual(ci.CirronDependencyError("no pandas").msg, "no pandas")
+
     def test_module(self):
         self.assertEqual((ci.__version__, ci.__name__), ("test", "cirron"))
         for name in ("scope", "mark", "epochs", "batches", "watch", "wrap", "profile", "flush", "health", "shutdown"):
