@@ -9,6 +9,7 @@
 #include "../proto/link_abi.h"
 
 #define DEFAULT_DB "/var/lib/cirron/traces.db"
+#define SHARED_RATE 500000u /* a tenth of a core, and a hundred times what a training makes */
 
 enum kind { FLAG, PATH, NAME, NUMBER };
 
@@ -39,6 +40,10 @@ static const struct option options[] = {
     {"max-db-bytes", NUMBER, FIELD(max_db_bytes), 1 << 20, 1ull << 50, "N",
      "remove the oldest finished sessions when the store is larger"},
     {"max-rings", NUMBER, FIELD(max_rings), 1, 65536, "N", "threads of one session (default: 1024)"},
+    {"max-rate", NUMBER, FIELD(max_rate), 100, 1000000000, "N",
+     "spans and marks of one session a second (default: no limit; 500000 with --group or --any-user)"},
+    {"max-session-bytes", NUMBER, FIELD(max_session_bytes), 1 << 20, 1ull << 50, "N",
+     "what one session may send in all, 64 bytes a span and its texts (default: no limit)"},
 };
 #define OPTIONS (sizeof options / sizeof *options)
 
@@ -226,8 +231,11 @@ enum config_result config_parse(int argc, char *const *argv, struct config *out,
       return CONFIG_INVALID;
     result = walk(argc, argv, out, &file, message, message_len);
   }
+  bool shared = out->any_user || out->group[0];
   if (!out->max_user_sessions) /* where several share it, one of them must not have it all */
-    out->max_user_sessions = out->any_user || out->group[0] ? (out->max_sessions + 1) / 2 : out->max_sessions;
+    out->max_user_sessions = shared ? (out->max_sessions + 1) / 2 : out->max_sessions;
+  if (!out->max_rate && shared)
+    out->max_rate = SHARED_RATE;
   if (!out->socket[0]) {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (runtime && runtime[0] == '/')

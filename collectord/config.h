@@ -15,8 +15,9 @@ struct config {
   uint64_t idle_exit_s;     /* 0: never */
   char user[64], group[64]; /* empty: as we are; nobody else */
   uint64_t max_sessions, max_rings;
-  uint64_t max_user_sessions;       /* of one user */
-  uint64_t keep_days, max_db_bytes; /* 0: no limit */
+  uint64_t max_user_sessions;           /* of one user */
+  uint64_t max_rate, max_session_bytes; /* of one session; 0: no limit */
+  uint64_t keep_days, max_db_bytes;     /* 0: no limit */
 };
 
 enum config_result {

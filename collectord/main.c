@@ -129,6 +129,7 @@ static int set_up(struct collector *c) {
       .max_sessions = c->config.max_sessions,
       .max_user_sessions = c->config.max_user_sessions,
       .max_rings = c->config.max_rings,
+      .quota = {.rate = c->config.max_rate, .bytes = c->config.max_session_bytes},
       .notify = drain_wake,
       .notify_arg = &c->drain,
       .flush = conn_flush,

@@ -127,6 +127,7 @@ static int make(struct roster *roster, const Cirron__Hello *hello, const struct 
     return err;
   int pidfd = process_open_peer(socket, peer->pid);
   s->pidfd = pidfd >= 0 ? pidfd : -1;
+  s->quota = &roster->quota;
   watch(roster, s);
   add(roster, s);
   *out = s;

@@ -14,6 +14,7 @@ struct roster {
   struct event_base *base;
   struct store *store;
   size_t max_sessions, max_user_sessions, max_rings;
+  struct quota quota; /* of each session */
   struct session *first;
   size_t count;
   size_t mapped; /* those with rings to look into */

@@ -314,11 +314,12 @@ static bool must_wait(const struct session *s, const struct ring_reader *r, cons
   return other != r && r->waited < MAX_WAITS && (!other || other->next < after->position);
 }
 
-/* Takes records up to the head that was seen, at most `cap`. *waits: it ended at one whose time has not come. */
-static int take(struct session *s, struct ring_reader *r, struct store *store, unsigned cap, bool patient, bool *waits) {
+/* Takes records up to the head that was seen, at most *cap, which is left at how many fewer there were. *waits: it ended at one whose
+ * time has not come. */
+static int take(struct session *s, struct ring_reader *r, struct store *store, unsigned *cap, bool patient, bool *waits) {
   static struct ring_record record; /* too big for the stack of a handler; one thread only */
   *waits = false;
-  for (; cap && ring_reader_peek(r, r->head, &record); cap--) {
+  for (; *cap && ring_reader_peek(r, r->head, &record); --*cap) {
     if (record.type == RING_AFTER) {
       *waits = patient && must_wait(s, r, &record.after);
       if (*waits)
@@ -331,6 +332,28 @@ static int take(struct session *s, struct ring_reader *r, struct store *store, u
     ring_reader_consume(r, &record);
   }
   return 0;
+}
+
+/* The quota holds as long as the process is there to keep the rest. */
+static bool limited(struct session *s) {
+  return quota_is_set(s->quota) && s->phase != SESSION_ENDED;
+}
+
+static void visit(struct session *s) {
+  if (limited(s))
+    quota_visit(s->quota, &s->used, clock_monotonic_ns());
+}
+
+static int take_within(struct session *s, struct ring_reader *r, struct store *store, unsigned cap, bool patient, bool *waits) {
+  if (!limited(s))
+    return take(s, r, store, &cap, patient, waits);
+  uint64_t from = r->next;
+  unsigned allowed = quota_allows(s->quota, &s->used, cap), left = allowed;
+  int err = take(s, r, store, &left, patient, waits);
+  if (quota_taken(s->quota, &s->used, allowed - left, (r->next - from) * RING_CELL, r->next < r->head))
+    log_limited(LOG_QUOTA, "session", 0,
+                "pid %d sends more than max-rate or max-session-bytes: the process drops and counts the rest", (int)s->pid);
+  return err;
 }
 
 static bool usable(struct session *s, struct ring_reader *r) {
@@ -351,15 +374,17 @@ static enum session_fill fill_of(const struct ring_reader *r) {
 }
 
 int session_drain(struct session *session, struct store *store, unsigned cap, enum session_fill *fill) {
+  visit(session);
+  bool over = limited(session) && quota_over(&session->used);
   for (size_t i = 0; i < session->ring_count; i++) {
     struct ring_reader *r = session->rings[i];
     if (!usable(session, r))
       continue;
     enum session_fill full = fill_of(r);
-    if (full > *fill)
+    if (full > *fill && !over)
       *fill = full;
     bool waits;
-    int err = take(session, r, store, cap, true, &waits);
+    int err = take_within(session, r, store, cap, true, &waits);
     if (err)
       return err;
     r->waited += waits;
@@ -374,7 +399,7 @@ static int take_round(struct session *s, struct store *store, bool patient, bool
     struct ring_reader *r = s->rings[i];
     uint64_t from = r->next;
     bool stopped;
-    int err = r->jumps > RING_READER_MAX_JUMPS ? 0 : take(s, r, store, UINT32_MAX, patient, &stopped);
+    int err = r->jumps > RING_READER_MAX_JUMPS ? 0 : take_within(s, r, store, UINT32_MAX, patient, &stopped);
     if (err)
       return err;
     *some |= r->next != from;
@@ -385,6 +410,7 @@ static int take_round(struct session *s, struct store *store, bool patient, bool
 
 /* Takes all there is, in as many rounds as rings wait for each other. A process that is gone hands over nothing more to wait for. */
 static int take_all(struct session *s, struct store *store) {
+  visit(s);
   for (size_t i = 0; i < s->ring_count; i++)
     (void)usable(s, s->rings[i]); /* take_round looks at its jumps */
   bool waits = true, some = true;

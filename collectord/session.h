@@ -26,6 +26,7 @@
 #include "ingest.h"
 #include "mapping.h"
 #include "process.h"
+#include "quota.h"
 #include "ring_reader.h"
 #include "store.h"
 
@@ -63,6 +64,8 @@ struct session {
   bool owes;                /* it has not been told yet how far its rings are committed */
   uint64_t segment_address; /* where it has its own, as it says; 0: not to be seen there */
   struct ingest ingest;
+  const struct quota *quota; /* or NULL */
+  struct quota_use used;
 
   bool goodbye, became_other;
   bool seems_other; /* at the last look; roster's */

@@ -49,8 +49,15 @@ static void shares_sessions_among_users(void **state) {
   (void)state;
   assert_int_equal(parse("--max-sessions", "9", NULL, NULL), CONFIG_RUN);
   assert_int_equal(config.max_user_sessions, 9);
+  assert_int_equal(config.max_rate, 0);
   assert_int_equal(parse("--max-sessions", "9", "--any-user", NULL), CONFIG_RUN);
   assert_int_equal(config.max_user_sessions, 5);
+  assert_int_equal(config.max_rate, 500000);
+  assert_int_equal(parse("--any-user", "--max-rate", "7000", "--max-session-bytes=1048576"), CONFIG_RUN);
+  assert_int_equal(config.max_rate, 7000);
+  assert_int_equal(config.max_session_bytes, 1048576);
+  assert_refused("--max-rate", "99", "from 100 to 1000000000");
+  assert_refused("--max-session-bytes", "1M", "not a whole number");
   assert_int_equal(parse("--group=staff", "--max-user-sessions", "300", NULL), CONFIG_RUN);
   assert_string_equal(config.group, "staff");
   assert_int_equal(config.max_user_sessions, 300);
@@ -94,8 +101,8 @@ static void refuses_what_it_does_not_know(void **state) {
 static void prints_help_and_version(void **state) {
   (void)state;
   assert_int_equal(parse("--help", NULL, NULL, NULL), CONFIG_DONE);
-  const char *names[] = {"--socket",   "--db",     "--foreground", "--idle-exit",
-                         "--any-user", "--config", "--version",    "--max-rings"};
+  const char *names[] = {"--socket", "--db",      "--foreground", "--idle-exit", "--any-user",
+                         "--config", "--version", "--max-rings",  "--max-rate",  "--max-session-bytes"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     assert_non_null(strstr(message, names[i]));
   assert_int_equal(parse("--version", NULL, NULL, NULL), CONFIG_DONE);

@@ -1,6 +1,7 @@
 """collectord as a service for several users: privileges, who may come, quotas, the service manager's watchdog."""
 import contextlib
 import grp
+import json
 import os
 import pathlib
 import pwd
@@ -10,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 
-from harness import COLLECTORD, Skip, clean_env, test, until
+from harness import COLLECTORD, PYTHONS, QUERY, Skip, clean_env, test, until
 
 PLAYERS = str(pathlib.Path(__file__).resolve().parents[1] / "collectord")
 NOBODY, OTHER = 65534, 54321
@@ -174,6 +175,72 @@ def one_user_cannot_have_it_all(case):
             s.connect(str(path))
             idle.append(s)
         case.check(recorded(one(OTHER + 2), db), "no room beside idle connections of root")
+
+
+TOO_MANY = """
+import time, cirron as ci
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    for n in range(50):
+        with ci.scope("noise"):
+            pass
+    time.sleep(0.001)
+"""
+A_FEW = """
+import time, cirron as ci
+for n in range(50):
+    with ci.scope("music"):
+        time.sleep(0.01)
+"""
+
+
+def jobs(case, path, *scripts):
+    """Runs them at once, with threads' memory as small as it may be."""
+    env = {"CIRRON_SOCKET": path, "CIRRON_RING_BYTES": "64K", "CIRRON_RING_BYTES_MAX": "64K"}
+    running = [case.start([PYTHONS[0], "-c", script], env=env) for script in scripts]
+    for p in running:
+        out, err = p.communicate(timeout=60)
+        case.equal((p.returncode, out, err), (0, "", ""), "a job's end")
+    return [p.pid for p in running]
+
+
+def numbers(db, pid):
+    """Of the session of that process: spans emitted, stored, dropped, the root being one. Waits for its end."""
+    found = []
+
+    def ended():
+        lines = subprocess.run([QUERY, "--db", db, "--format", "jsonl", "sessions"], capture_output=True, text=True, env=clean_env())
+        found[:] = [s for s in map(json.loads, lines.stdout.splitlines()) if s["pid"] == pid and s["state"] != "running"]
+        return found
+
+    until(ended, 20, "the session's end")
+    return found[0]["emitted_spans"], found[0]["spans"], found[0]["dropped_total"]
+
+
+@test
+def more_than_a_session_may_send_a_second(case):
+    """What exceeds its rate is dropped in the process and counted there; the others lose nothing."""
+    with collector(case, "--max-rate", "500") as (_, path, db):
+        noisy, modest = jobs(case, path, TOO_MANY, A_FEW)
+        emitted, stored, dropped = numbers(db, noisy)
+        case.equal(stored + dropped, emitted, "stored and dropped")
+        case.check(emitted > 10000, f"only {emitted} spans were tried")
+        # A second's worth at once, then 500 a second, and at its end what is in the ring and beside it.
+        case.check(1000 <= stored <= 500 * 8 + 2 * 1024, f"stored {stored} of {emitted}")
+        case.equal(numbers(db, modest), (51, 51, 0), "the other job's spans")
+    lines = [x for x in (case.folder / "collectord.log").read_text().splitlines() if "max-rate" in x]
+    case.equal(len(lines), 1, "lines about it")
+    case.check(f"pid {noisy}" in lines[0], lines[0])
+
+
+@test
+def more_than_a_session_may_send_in_all(case):
+    with collector(case, "--max-session-bytes", str(1 << 20)) as (_, path, db):
+        noisy, modest = jobs(case, path, TOO_MANY, A_FEW)
+        emitted, stored, dropped = numbers(db, noisy)
+        case.equal(stored + dropped, emitted, "stored and dropped")
+        case.check(16000 <= stored <= 16384 + 4096 + 2 * 1024 < emitted, f"stored {stored} of {emitted}")
+        case.equal(numbers(db, modest), (51, 51, 0), "the other job's spans")
 
 
 @test
