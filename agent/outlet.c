@@ -18,6 +18,7 @@ static bool change(struct outlet *o, struct ring *to) {
   if (!ring_append(to, &after, NULL, 0, NULL, 0, true))
     return false;
   o->ring = to;
+  o->stuck = false;
   return true;
 }
 
@@ -55,12 +56,21 @@ static bool open_since(struct outlet *o, uint64_t start_ns) {
   return start_ns < o->full_ns;
 }
 
+static void get_stuck(struct outlet *o) {
+  o->stuck = true;
+  o->stuck_tail = __atomic_load_n(&o->ring->shm->tail, __ATOMIC_RELAXED);
+  o->stuck_home = __atomic_load_n(&o->home->shm->tail, __ATOMIC_RELAXED);
+}
+
 void *outlet_claim_hard(struct outlet *outlet, uint64_t start_ns) {
+  outlet->stuck = false;
   bool structural = !widen(outlet) && open_since(outlet, start_ns);
   struct ring *ring = outlet->ring;
   if (ring_has_room(ring, 1, structural))
     return ring->cells + (ring->head & ring->mask) * RING_CELL;
   ring_count_dropped(ring->shm, RING_SPAN);
+  if (!structural)
+    get_stuck(outlet);
   return NULL;
 }
 

@@ -21,6 +21,9 @@ struct outlet {
   /* The present time of being full: as long as the reader's tail is this, and since when; 0: never yet. */
   uint64_t full_tail, full_ns;
   bool refused; /* there was no spare one at that tail */
+  /* No room for a span that begins after full_ns, as long as the tails of `ring` and `home` are these. */
+  bool stuck;
+  uint64_t stuck_tail, stuck_home;
 };
 
 void outlet_init(struct outlet *outlet, struct ring *home, uint32_t tid);
@@ -47,7 +50,23 @@ static inline void outlet_tend(struct outlet *outlet) {
     outlet_leave_spare(outlet);
 }
 
+/* The short way where nothing fits and nothing was read since: counts the span as dropped. */
+static inline bool outlet_stays_stuck(const struct outlet *outlet, uint64_t start_ns) {
+  const struct ring *ring = outlet->ring;
+  if (start_ns < outlet->full_ns ||
+      __atomic_load_n(&ring->renew, __ATOMIC_RELAXED) || /* a ring that is sent has to be hurried */
+      __atomic_load_n(&ring->hurry, __ATOMIC_RELAXED) ||
+      __atomic_load_n(&ring->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_tail ||
+      __atomic_load_n(&outlet->home->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_home)
+    return false;
+  ring_count_emitted(ring->shm, RING_SPAN);
+  ring_count_dropped(ring->shm, RING_SPAN);
+  return true;
+}
+
 static inline void *outlet_claim(struct outlet *outlet, bool structural, uint64_t start_ns) {
+  if (ring_unlikely(outlet->stuck) && !structural && outlet_stays_stuck(outlet, start_ns))
+    return NULL;
   void *cell = ring_try(outlet->ring, RING_SPAN, structural);
   return ring_unlikely(!cell) ? outlet_claim_hard(outlet, start_ns) : cell;
 }

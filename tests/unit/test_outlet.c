@@ -193,6 +193,35 @@ static void both_full_drops_exactly(void **state) {
   assert_int_equal(last_read, kept);
 }
 
+/* Whatever was read, there is room at once. */
+static void full_ones_notice_what_was_read(void **state) {
+  (void)state;
+  put_many(ROOM + SPARE_ROOM + 500);
+  assert_ptr_equal(outlet.ring, &spare);
+  assert_int_equal(put_many(100), 0);
+  spare.shm->tail += 10;
+  assert_int_equal(put_many(100), 10);
+  home.shm->tail = home.shm->head; /* all of it: back home */
+  assert_true(put());
+  assert_ptr_equal(outlet.ring, &home);
+  uint64_t kept = put_many(CELLS);
+  assert_true(kept < CELLS);
+  assert_int_equal(put_many(50), 0);
+  home.shm->tail++;
+  assert_int_equal(put_many(50), 1);
+  assert_int_equal(next_id + dropped(), emitted());
+}
+
+/* A ring whose descriptor the script closed is made anew also where nothing fits into it. */
+static void a_full_one_is_renewed(void **state) {
+  (void)state;
+  put_many(ROOM + SPARE_ROOM + 500);
+  assert_false(put());
+  spare.renew = true;
+  assert_false(put());
+  assert_false(spare.renew);
+}
+
 static void what_was_open_before_may_use_reserved_cells(void **state) {
   (void)state;
   spares = false;
@@ -258,6 +287,8 @@ int main(void) {
       TEST(home_before_the_spare_was_read),
       TEST(long_bursts_change_to_and_fro),
       TEST(both_full_drops_exactly),
+      TEST(full_ones_notice_what_was_read),
+      TEST(a_full_one_is_renewed),
       TEST(what_was_open_before_may_use_reserved_cells),
       TEST(without_a_spare_it_does_not_ask_again_and_again),
       TEST(marks_with_text_go_the_same_way),
