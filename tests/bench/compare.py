@@ -110,4 +110,5 @@ def main():
                 subprocess.run([what, *arguments], env=environment(False, None) | more, check=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
