@@ -18,6 +18,7 @@
 #include "check.h"
 #include "cost.h"
 #include "glibc.h"
+#include "keep.h"
 #include "link.h"
 #include "loop.h"
 #include "module_state.h"
@@ -33,6 +34,7 @@ static void agent_forked(void) {
   shed_forget();
   scope_forget();
   session_forget();
+  keep_forget();
   torch_forget();
   task_forget();
   module_left_forget();

@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "glibc.h"
 #include "hot.h"
+#include "keep.h"
 #include "link.h"
 #include "loop.h"
 #include "names.h"
@@ -285,10 +286,12 @@ static int64_t cpu_time(const struct span *s) {
 
 HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
   bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
-  struct ring_span with_text,
-      *record = s->attrs_len ? &with_text : outlet_claim(&scope->thread->outlet, structural, s->start_ns);
-  if (!record)
-    return;
+  struct ring_span apart, *record = s->attrs_len ? &apart : outlet_claim(&scope->thread->outlet, structural, s->start_ns);
+  if (__builtin_expect(!record, 0)) { /* no room in the ring, which is counted there */
+    if (!keep_wanted())
+      return;
+    record = &apart;
+  }
   *record = (struct ring_span){
       .type = RING_SPAN,
       .kind = s->kind,
@@ -303,9 +306,11 @@ HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, 
       .module = s->module,
       .exception = exception,
   };
+  if (keep_wanted())
+    keep_put(record, scope->thread->tid, s->attrs, s->attrs_len, NULL, 0);
   if (s->attrs_len)
     outlet_put(&scope->thread->outlet, record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
-  else
+  else if (record != &apart)
     ring_commit(scope->thread->outlet.ring);
 }
 
@@ -368,6 +373,8 @@ void scope_move(struct scope *scope, uint64_t from, uint64_t since_ns, uint64_t 
   struct thread *t = scope->thread;
   struct ring_move move = {.type = RING_MOVE, .span = from, .parent = parent, .since_ns = since_ns};
   outlet_put(&t->outlet, &move, NULL, 0, NULL, 0, true, 0);
+  if (keep_wanted())
+    keep_put(&move, t->tid, NULL, 0, NULL, 0);
   move_open(&t->own, from, since_ns, parent);
   move_turns(t, from, since_ns, parent);
 }
@@ -428,9 +435,11 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
     record.value.f = value->f;
   else
     record.value.i = value->i;
-  bool text = value->type == MARK_STRING;
-  outlet_put(&scope->thread->outlet, &record, text ? value->text : NULL, text ? value->text_len : 0, attrs, len, false,
-             UINT64_MAX);
+  const char *text = value->type == MARK_STRING ? value->text : NULL;
+  size_t text_len = text ? value->text_len : 0;
+  outlet_put(&scope->thread->outlet, &record, text, text_len, attrs, len, false, UINT64_MAX);
+  if (keep_wanted())
+    keep_put(&record, scope->thread->tid, text, text_len, attrs, attrs ? len : 0);
   if (now >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
     link_tick(now);
 }

@@ -172,6 +172,20 @@ uint32_t segment_name(const char *text, size_t len) {
   return id;
 }
 
+const char *segment_text(uint32_t id, size_t *len) {
+  if (!segment.shm || id == 0)
+    return NULL;
+  size_t used = __atomic_load_n(&segment.shm->names_used, __ATOMIC_ACQUIRE), at = (size_t)id * 4 + sizeof(uint32_t);
+  uint32_t length;
+  if (used > SEGMENT_NAMES_BYTES || at > used)
+    return NULL;
+  memcpy(&length, names_area() + at - sizeof length, sizeof length);
+  if (length > used - at)
+    return NULL;
+  *len = length;
+  return names_area() + at;
+}
+
 struct ring_segment *segment_get(void) {
   return segment.shm;
 }

@@ -20,6 +20,9 @@ int segment_open_private(uint64_t session);
  * is no segment or no room (counted). */
 uint32_t segment_name(const char *text, size_t len);
 
+/* The text of an id, which is good as long as the segment is. NULL: there is none. */
+const char *segment_text(uint32_t id, size_t *len);
+
 /* The script closed the segment's descriptor: moves the content to a new memfd at the same address. Returns 0 or a negative errno
  * (-ENOTSUP for private memory). A counter that another thread raises meanwhile may lose that one. */
 int segment_renew(void);

@@ -12,6 +12,7 @@
 #include "cost.h"
 #include "fd.h"
 #include "glibc.h"
+#include "keep.h"
 #include "link.h"
 #include "loop.h"
 #include "scope.h"
@@ -133,6 +134,10 @@ const struct session *session_get(void) {
   return now == OPEN || now == CLOSING ? &session : NULL;
 }
 
+const struct session *session_seen(void) {
+  return session.prefix && atomic_load_explicit(&state, memory_order_acquire) != NONE ? &session : NULL;
+}
+
 void session_announce(void) {
   if (session_env.enabled && link_reachable() && session_ensure())
     link_tick(clock_system());
@@ -231,7 +236,7 @@ uint64_t session_take_ids(unsigned n) {
   return atomic_fetch_add_explicit(&next_id, n, memory_order_relaxed);
 }
 
-static void put_root(struct ring *ring, uint64_t end_ns) {
+static void put_root(struct ring *ring, uint32_t tid, uint64_t end_ns) {
   struct ring_span root = {
       .type = RING_SPAN,
       .kind = SPAN_SESSION,
@@ -243,6 +248,8 @@ static void put_root(struct ring *ring, uint64_t end_ns) {
       .cpu_ns = SPAN_NO_TIME,
   };
   ring_put(ring, &root, NULL, 0, NULL, 0, true);
+  if (keep_wanted())
+    keep_put(&root, tid, NULL, 0, NULL, 0);
 }
 
 /* The root's record may come from any ring: a program whose spans were all made by other threads has none on this one. One without
@@ -253,7 +260,7 @@ static void close_root(void) {
     return;
   struct ring_thread thread = {.type = RING_THREAD, .tid = (uint32_t)syscall(SYS_gettid), .ts_ns = clock_system()};
   ring_put(ring, &thread, NULL, 0, NULL, 0, true);
-  put_root(ring, clock_system());
+  put_root(ring, thread.tid, clock_system());
   session_ring_give(ring);
 }
 
@@ -289,6 +296,7 @@ void session_forget(void) {
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */
   loop_forget();
+  session.prefix = 0;
   loaded_ns = clock_system();
   int now = atomic_load(&state);
   atomic_store(&state, now == FAILED ? FAILED : NONE);

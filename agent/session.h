@@ -32,6 +32,8 @@ void session_announce(void);
 /* Makes the session if there is none. False: off (disabled, after close, or it could not be made). */
 bool session_ensure(void);
 const struct session *session_get(void); /* NULL where there is none */
+/* The same, and after its end, too: for reading what was recorded in it. NULL: there was none in this process. */
+const struct session *session_seen(void);
 
 /* A ring for the calling thread: a free one of a thread that ended, else a new one. NULL: none can be made (counted). */
 struct ring *session_ring_take(void);

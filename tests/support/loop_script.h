@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/keep.h"
+#include "agent/keep_moves.h"
 #include "agent/link.h"
 #include "agent/loop.h"
 #include "agent/names.h"
@@ -163,6 +165,24 @@ static inline void check_tree(void) {
   }
 }
 
+/* What is kept in the process is the same tree. */
+static inline void check_kept(void) {
+  static _Alignas(8) char buf[KEEP_SPANS_BYTES];
+  uint64_t pos = 0;
+  size_t n = keep_read(KEEP_SPANS, &pos, buf, sizeof buf, NULL), at = 0;
+  unsigned kept = 0;
+  const struct keep_record *r;
+  keep_moves_apply(buf, n);
+  while ((r = keep_next(buf, n, &at)))
+    if (r->as.type == RING_SPAN) {
+      const struct ring_span *row = row_of(r->as.span.id);
+      assert_non_null(row);
+      assert_memory_equal(row, &r->as.span, sizeof *row);
+      kept++;
+    }
+  assert_int_equal(kept, count);
+}
+
 static inline void finish(void) {
   struct ring *ring = session_rings();
   session_close();
@@ -180,6 +200,7 @@ static inline void finish(void) {
   if (getenv("CIRRON_TEST_SHOW"))
     show_tree(0, 0);
   check_tree();
+  check_kept();
 }
 
 static inline unsigned many(const char *name) {
@@ -231,6 +252,8 @@ static inline int setup(void **state) {
   atomic_store(&scope_chooser, NULL);
   scope_forget();
   session_forget(); /* as in the child of a fork: everything anew */
+  keep_forget();
+  assert_true(keep_start());
   session_env = (struct env){.enabled = true, .ring_cells = 16384, .module_depth = 1, .cpu_time = ENV_CPU_AUTO};
   session_init();
   return 0;
