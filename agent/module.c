@@ -12,6 +12,7 @@
 #include "cost.h"
 #include "glibc.h"
 #include "module_state.h"
+#include "module_trace.h"
 
 /* PyModuleDef behind its head. */
 struct module_def {
@@ -226,6 +227,15 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "TypeError or ValueError for what cannot be. enabled=False ends the tracing of this process\n"                               \
   "for good. The other settings are kept in the handle's `settings`, and have no effect in this\n"                             \
   "version, which takes no snapshots and writes to the collector only."
+#define DOC_TRACE                                                                                                              \
+  "trace(format='tree', name=None, last=None)\n--\n\n"                                                                         \
+  "What this process recorded, without leaving it. 'tree' prints one line a span, or shows it in a\n"                          \
+  "notebook; 'dict' and 'json' give the same with all fields; 'df' a pandas.DataFrame, one row a\n"                            \
+  "span. Spans that are not closed yet are shown as open.\n\n"                                                                 \
+  "name: spans of that name and what lies in them. last: the so many that ended last.\n\n"                                     \
+  "After profile() or a first trace() up to 100,000 spans are kept, with their summary marks and\n"                            \
+  "the newest 1,024 others of each, in at most 16 MiB; the oldest make way. The first trace()\n"                               \
+  "without profile() has what the buffers to the collector still hold."
 #define DOC_FLUSH                                                                                                              \
   "flush()\n--\n\n"                                                                                                            \
   "Makes sure that the collector has been told of all that is recorded. Records need no flush:\n"                              \
@@ -246,6 +256,7 @@ static struct py_method functions[] = {
     {"watch", MODULE_CALL(module_watch), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WATCH},
     {"wrap", MODULE_CALL(module_wrap), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WRAP},
     {"profile", MODULE_CALL(module_profile), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_PROFILE},
+    {"trace", MODULE_CALL(module_trace), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_TRACE},
     {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},
     {"shutdown", module_shutdown, PY_METH_NOARGS, DOC_SHUTDOWN},
     {"health", module_health, PY_METH_NOARGS, DOC_HEALTH},
@@ -289,7 +300,7 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
   const struct module_wrap_state *w = &s->wrap;
   const struct module_errors *e = &s->errors;
   PyObject *held[] = {s->scope_type,   s->iter_type, s->profiler_type, s->profiler, s->decorate,   w->base_type, w->meta_type,
-                      w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml};
+                      w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml,      s->trace};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -304,7 +315,7 @@ static int module_clear(PyObject *module) {
   struct module_errors *e = &s->errors;
   PyObject **held[] = {&s->scope_type, &s->iter_type,  &s->profiler_type, &s->profiler,  &s->decorate,
                        &w->base_type,  &w->meta_type,  &w->special_type,  &w->call_type, &w->types,
-                       &e->base,       &e->dependency, &e->yaml};
+                       &e->base,       &e->dependency, &e->yaml,          &s->trace};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;

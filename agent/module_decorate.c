@@ -44,24 +44,11 @@ static const char source[] = "from functools import wraps\n"
                              "                return function(*args, **kwargs)\n"
                              "    return wraps(function)(inside)\n";
 
-/* Runs the source. New reference to `decorate`, or NULL with an error. */
 static PyObject *build(void) {
-  PyObject *globals = py.PyDict_New(), *code = NULL, *done = NULL, *decorate = NULL;
-  PyObject *name = py.PyUnicode_InternFromString("cirron");
-  if (!globals || !name || py.PyDict_SetItemString(globals, "__name__", name) < 0 ||
-      py.PyDict_SetItemString(globals, "__builtins__", py.PyEval_GetBuiltins()) < 0)
-    goto out;
-  code = py.Py_CompileString(source, "<cirron>", 257 /* Py_file_input */);
-  if (!code)
-    goto out;
-  done = py.PyEval_EvalCode(code, globals, globals);
-  decorate = done ? py_dict_get(globals, "decorate") : NULL;
+  PyObject *globals = module_python(source);
+  PyObject *decorate = globals ? py_dict_get(globals, "decorate") : NULL;
   if (decorate)
     py.Py_IncRef(decorate);
-out:
-  module_drop(done);
-  module_drop(code);
-  module_drop(name);
   module_drop(globals);
   return decorate;
 }

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "clock.h"
+#include "keep.h"
 #include "link.h"
 #include "module_state.h"
+#include "module_trace.h"
 #include "module_watch.h"
 #include "ring_writer.h"
 #include "segment.h"
@@ -210,6 +212,8 @@ PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs) {
   if (!on) {
     profiler_of(self)->disabled = true;
     stop();
+  } else if (session_env.enabled) {
+    (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
   }
   py.Py_IncRef(self);
   return self;
@@ -315,6 +319,12 @@ static int set_transport(PyObject *dict, const struct session *session) {
          set(dict, "watched", names_of(module_watched()));
 }
 
+static int set_kept(PyObject *dict) {
+  struct keep_counts kept = keep_counts();
+  return set_count(dict, "trace_span_count", kept.spans) | set_count(dict, "trace_bytes", kept.bytes) |
+         set_count(dict, "trace_drop_count", kept.evicted_spans) | set_count(dict, "trace_mark_drop_count", kept.evicted_marks);
+}
+
 /* What was not measured is None, not 0. */
 static int set_cost(PyObject *dict, const struct session *session) {
   struct ring_segment *segment = segment_get();
@@ -333,7 +343,7 @@ PyObject *module_health(PyObject *self, PyObject *unused) {
   (void)unused;
   const struct session *session = session_get();
   PyObject *dict = py.PyDict_New();
-  if (dict && (set_transport(dict, session) | set_drops(dict) | set_cost(dict, session)) == 0)
+  if (dict && (set_transport(dict, session) | set_drops(dict) | set_kept(dict) | set_cost(dict, session)) == 0)
     return dict;
   module_drop(dict);
   return NULL;
@@ -358,6 +368,7 @@ static PyObject *get_settings(PyObject *self, void *unused) {
 
 PyObject *module_profiler_type(void) {
   static struct py_method methods[] = {
+      {"trace", MODULE_CALL(module_trace_of_handle), PY_METH_VARARGS | PY_METH_KEYWORDS, "The same as cirron.trace()."},
       {"flush", module_flush, PY_METH_NOARGS, "The same as cirron.flush()."},
       {"shutdown", module_shutdown, PY_METH_NOARGS, "The same as cirron.shutdown()."},
       {"health", module_health, PY_METH_NOARGS, "The same as cirron.health()."},

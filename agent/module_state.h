@@ -40,6 +40,7 @@ struct module_state {
   PyObject *scope_type, *iter_type, *profiler_type;
   PyObject *profiler; /* the handle that profile() returns, once made */
   PyObject *decorate; /* the Python half of the decorator, once made */
+  PyObject *trace;    /* that of trace() and the sinks: its global names, a dict */
   struct module_errors errors;
   struct module_wrap_state wrap;
   struct module_name_slot names[MODULE_NAMES];
@@ -162,6 +163,9 @@ int module_keep_type(PyObject *module, PyObject *type, PyObject **place);
 int module_add_type(PyObject *module, const char *name, PyObject *type, PyObject **place);
 /* tp_new of all types. */
 PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* Runs Python source as a module `cirron` of its own. Its global names, a new dict, or NULL with an error. */
+PyObject *module_python(const char *source);
 
 /* Clears an error that is set. False: it is none of ours to clear, and stays. */
 bool module_swallow(void);

@@ -18,6 +18,8 @@
 
 #include "agent/attach.h"
 #include "agent/clock.h"
+#include "agent/keep.h"
+#include "agent/keep_moves.h"
 #include "agent/link.h"
 #include "agent/loop.h"
 #include "agent/module_watch.h"
@@ -142,6 +144,40 @@ uint64_t scope_now(void) {
 uint64_t scope_clock(struct scope *scope) {
   (void)scope;
   return clock_system();
+}
+
+const struct session *session_seen(void) {
+  return &session;
+}
+
+/* Nothing is kept here: trace() is tested with the real agent. */
+_Atomic bool keep_on;
+
+bool keep_start(void) {
+  return true;
+}
+
+size_t keep_read(enum keep_log log, uint64_t *pos, void *buf, size_t size, uint64_t *lost) {
+  (void)log, (void)pos, (void)buf, (void)size, (void)lost;
+  return 0;
+}
+
+const struct keep_record *keep_next(const void *buf, size_t bytes, size_t *at) {
+  (void)buf, (void)bytes, (void)at;
+  return NULL;
+}
+
+void keep_moves_apply(void *buf, size_t bytes) {
+  (void)buf, (void)bytes;
+}
+
+struct keep_counts keep_counts(void) {
+  return (struct keep_counts){0};
+}
+
+const char *segment_text(uint32_t id, size_t *len) {
+  *len = id < name_count ? name_lens[id] : 0;
+  return id && id < name_count ? names[id] : NULL;
 }
 
 void session_close(void) {

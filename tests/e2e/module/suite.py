@@ -6,6 +6,7 @@ import subprocess
 from common import FAKE, HERE, TORCH, need_agent, need_store, store
 from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
 import tasks  # noqa: F401
+import trace_back  # noqa: F401
 
 
 def has_sklearn(python):

@@ -1,0 +1,306 @@
+/* See module_trace.h.
+ *
+ * Here what is kept becomes rows of plain Python objects; everything else is the Python half's (module_trace_text.c). The logs are copied
+ * first, and then nothing of ours is half done while Python code runs.
+ */
+#include "module_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "keep.h"
+#include "keep_moves.h"
+#include "module_state.h"
+#include "segment.h"
+#include "session.h"
+
+#define TEXTS 256u /* names of which the object is remembered while rows are made */
+
+struct rows {
+  const struct session *session;
+  PyObject *spans, *marks;
+  struct {
+    uint32_t id;
+    PyObject *text;
+  } texts[TEXTS];
+};
+
+/* All that a log has, in memory of its own; NULL: no memory, or nothing there. */
+struct copy {
+  void *memory;
+  size_t bytes, size;
+};
+
+static struct copy copy_log(enum keep_log log) {
+  static const size_t sizes[KEEP_LOGS] = {KEEP_SPANS_BYTES, KEEP_POINTS_BYTES, KEEP_SUMMARIES_BYTES};
+  struct copy c = {.size = sizes[log]};
+  uint64_t pos = 0;
+  c.memory = mmap(NULL, c.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (c.memory == MAP_FAILED)
+    return (struct copy){0};
+  c.bytes = keep_read(log, &pos, c.memory, c.size, NULL);
+  return c;
+}
+
+static void copy_free(struct copy *c) {
+  if (c->memory)
+    munmap(c->memory, c->size);
+}
+
+static long long wall(const struct rows *rows, uint64_t ns) {
+  uint64_t wall_ns = rows->session->anchor_realtime_ns + (ns - rows->session->anchor_monotonic_ns);
+  return (long long)wall_ns;
+}
+
+/* The text of a name, None for id 0. Borrowed from the table until the next one; NULL with an error. */
+static PyObject *name_text(struct rows *rows, uint32_t id) {
+  PyObject **text = &rows->texts[id % TEXTS].text;
+  if (*text && rows->texts[id % TEXTS].id == id)
+    return *text;
+  size_t len;
+  const char *bytes = segment_text(id, &len);
+  PyObject *made = bytes ? py.PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)len, "replace") : module_none();
+  module_drop(*text);
+  rows->texts[id % TEXTS].id = id;
+  return *text = made;
+}
+
+/* The same for a span or mark, which always shows one. */
+static PyObject *name_of(struct rows *rows, uint32_t id) {
+  PyObject *text = name_text(rows, id);
+  if (text != py._Py_NoneStruct)
+    return text;
+  module_drop(text);
+  return rows->texts[id % TEXTS].text = py.PyUnicode_InternFromString("");
+}
+
+static PyObject *time_or_none(int64_t ns) {
+  return ns == SPAN_NO_TIME ? module_none() : py.PyLong_FromLongLong(ns);
+}
+
+static PyObject *json_or_none(const char *text, size_t len) {
+  return len ? py.PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace") : module_none();
+}
+
+static const char *mode_of(uint8_t flags) {
+  return flags & SPAN_MODE_TRAIN ? "train" : flags & SPAN_MODE_EVAL ? "eval" : NULL;
+}
+
+/* Takes over a row. */
+static int add(PyObject *list, PyObject *row) {
+  int r = row ? py.PyList_Append(list, row) : -1;
+  module_drop(row);
+  return r;
+}
+
+/* `end`: taken over. */
+static int add_span(struct rows *rows, const struct ring_span *s, PyObject *end, const char *attrs, size_t attrs_len) {
+  PyObject *name = name_of(rows, s->name), *module, *exception;
+  if (name) /* the table lets go of it when another comes to its place */
+    py.Py_IncRef(name);
+  module = name_text(rows, s->module);
+  if (module)
+    py.Py_IncRef(module);
+  exception = name_text(rows, s->exception);
+  if (exception)
+    py.Py_IncRef(exception);
+  PyObject *index = s->index == SPAN_NO_INDEX ? module_none() : py.PyLong_FromLongLong(s->index);
+  PyObject *error = py.PyBool_FromLong(s->flags & SPAN_ERROR);
+  return add(rows->spans, py.Py_BuildValue("KKNNLNNNzNNN", (unsigned long long)s->id, (unsigned long long)s->parent, name,
+                                           index, wall(rows, s->start_ns), end, time_or_none(s->cpu_ns),
+                                           json_or_none(attrs, attrs_len), mode_of(s->flags), module, exception, error));
+}
+
+static PyObject *mark_value(const struct keep_record *r) {
+  const struct ring_mark *m = &r->as.mark;
+  if (m->value_type == MARK_FLOAT)
+    return py.PyFloat_FromDouble(m->value.f);
+  if (m->value_type == MARK_BOOL)
+    return py.PyBool_FromLong(m->value.i != 0);
+  if (m->value_type == MARK_INT)
+    return py.PyLong_FromLongLong(m->value.i);
+  return py.PyUnicode_DecodeUTF8(keep_a(r), r->a_len, "replace");
+}
+
+static int add_mark(struct rows *rows, const struct keep_record *r) {
+  const struct ring_mark *m = &r->as.mark;
+  PyObject *name = name_of(rows, m->name);
+  return name ? add(rows->marks,
+                    py.Py_BuildValue("LKKONs", wall(rows, m->ts_ns), (unsigned long long)m->id, (unsigned long long)m->span,
+                                     name, mark_value(r), m->flags & MARK_SUMMARY ? "summary" : "point"))
+              : -1;
+}
+
+static int add_marks(struct rows *rows, enum keep_log log) {
+  struct copy c = copy_log(log);
+  const struct keep_record *r;
+  int bad = 0;
+  for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
+    bad = add_mark(rows, r);
+  copy_free(&c);
+  return bad;
+}
+
+static int add_closed(struct rows *rows) {
+  struct copy c = copy_log(KEEP_SPANS);
+  const struct keep_record *r;
+  int bad = 0;
+  keep_moves_apply(c.memory, c.bytes);
+  for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
+    if (r->as.type == RING_SPAN)
+      bad = add_span(rows, &r->as.span, py.PyLong_FromLongLong(wall(rows, r->as.span.end_ns)), keep_a(r), r->a_len);
+  copy_free(&c);
+  return bad;
+}
+
+/* --- open spans --- */
+
+struct open {
+  struct ring_span span;
+  struct open *next;
+};
+
+/* A copy of a slot of any thread's table; false: it is free, or changes just now. */
+static bool read_slot(const struct ring_open *slot, struct ring_span *out) {
+  uint64_t id = __atomic_load_n(&slot->id, __ATOMIC_ACQUIRE);
+  *out = (struct ring_span){
+      .id = id,
+      .parent = __atomic_load_n(&slot->parent, __ATOMIC_RELAXED),
+      .start_ns = __atomic_load_n(&slot->start_ns, __ATOMIC_RELAXED),
+      .index = __atomic_load_n(&slot->index, __ATOMIC_RELAXED),
+      .name = __atomic_load_n(&slot->name, __ATOMIC_RELAXED),
+      .module = __atomic_load_n(&slot->module, __ATOMIC_RELAXED),
+      .flags = __atomic_load_n(&slot->flags, __ATOMIC_RELAXED),
+      .cpu_ns = SPAN_NO_TIME,
+  };
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return id && __atomic_load_n(&slot->id, __ATOMIC_RELAXED) == id;
+}
+
+/* The open spans of all threads, before the closed ones are looked at: one that ends meanwhile is found twice, never not at all. */
+static struct open *open_spans(void) {
+  struct open *first = NULL;
+  for (const struct ring *ring = session_rings(); ring; ring = ring->next)
+    for (unsigned i = 0; i < RING_OPEN_SLOTS && ring->shm; i++) {
+      struct ring_span span;
+      struct open *o = read_slot(&ring->open[i], &span) ? malloc(sizeof *o) : NULL;
+      if (o) {
+        *o = (struct open){.span = span, .next = first};
+        first = o;
+      }
+    }
+  return first;
+}
+
+/* What is known of it here only: the attributes of the calling thread's. */
+static struct span *live(uint64_t id) {
+  struct scope *scope = scope_peek();
+  struct span *s = scope ? scope_top(scope) : NULL;
+  while (s && s->id != id)
+    s = scope_below(scope, s);
+  return s;
+}
+
+static int add_open(struct rows *rows, struct open *first) {
+  int bad = 0;
+  for (struct open *next, *o = first; o; o = next) {
+    const struct span *s = live(o->span.id);
+    next = o->next;
+    bad = bad ? bad : add_span(rows, &o->span, module_none(), s ? s->attrs : NULL, s ? s->attrs_len : 0);
+    free(o);
+  }
+  return bad;
+}
+
+/* --- trace(format, name, last) --- */
+
+/* (prefix, spans, marks), or NULL with an error. */
+static PyObject *gather(void) {
+  struct rows rows = {.session = session_seen(), .spans = py.PyList_New(0), .marks = py.PyList_New(0)};
+  int bad = rows.spans && rows.marks ? 0 : -1;
+  unsigned long long prefix = rows.session ? rows.session->prefix : 0;
+  if (rows.session && !bad) {
+    struct open *open = open_spans();
+    bad = add_closed(&rows);
+    bad = add_open(&rows, open) || bad || add_marks(&rows, KEEP_POINTS) || add_marks(&rows, KEEP_SUMMARIES);
+  }
+  for (unsigned i = 0; i < TEXTS; i++)
+    module_drop(rows.texts[i].text);
+  PyObject *data =
+      bad ? NULL
+          : py.Py_BuildValue("NOO", py.PyUnicode_FromFormat("%08x%08x", (unsigned)(prefix >> 32), (unsigned)prefix), rows.spans,
+                             rows.marks);
+  module_drop(rows.spans);
+  module_drop(rows.marks);
+  return data;
+}
+
+static bool format_known(PyObject *format) {
+  static const char *const known[] = {"tree", "dict", "json", "df"};
+  for (size_t i = 0; i < sizeof known / sizeof known[0] && module_is(format, py.PyUnicode_Type); i++)
+    if (py.PyUnicode_CompareWithASCIIString(format, known[i]) == 0)
+      return true;
+  py.PyErr_Format(module_error(py.PyExc_ValueError), "trace(): format %R is not valid: 'tree', 'dict', 'json' or 'df'", format);
+  return false;
+}
+
+/* `last` as a plain int, new reference; NULL with an error. */
+static PyObject *last_of(PyObject *last) {
+  if (last != py._Py_NoneStruct)
+    return py.PyNumber_Index(last);
+  return module_none();
+}
+
+static bool name_known(PyObject *name) {
+  if (name == py._Py_NoneStruct || module_is(name, py.PyUnicode_Type))
+    return true;
+  py.PyErr_Format(module_error(py.PyExc_TypeError), "trace(): name must be a string, not '%.200s'", py_class_name(name));
+  return false;
+}
+
+static PyObject *half(struct module_state *state, const char *name) {
+  if (!state->trace) {
+    PyObject *made = module_python(module_trace_text), *before = state->trace; /* compiling can let another thread in */
+    if (!made)
+      return NULL;
+    if (before)
+      module_drop(made);
+    else
+      state->trace = made;
+  }
+  return py_dict_get(state->trace, name);
+}
+
+PyObject *module_trace(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *names[] = {"format", "name", "last", NULL};
+  PyObject *format = NULL, *name = py._Py_NoneStruct, *last = py._Py_NoneStruct;
+  if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, "|OOO:trace", names, &format, &name, &last))
+    return NULL;
+  PyObject *text = format && format != py._Py_NoneStruct ? format : py.PyUnicode_InternFromString("tree");
+  if (text == format)
+    py.Py_IncRef(text);
+  struct module_state *state = py.PyModule_GetState(module);
+  PyObject *function = NULL, *count = NULL, *data = NULL, *result = NULL;
+  if (text && format_known(text) && name_known(name))
+    count = last_of(last);
+  if (count)
+    function = half(state, "trace");
+  if (function) {
+    (void)keep_start(); /* no memory: what is open is all there is to see */
+    data = gather();
+  }
+  if (data)
+    result = py.PyObject_CallFunctionObjArgs(function, data, text, name, count, state->errors.dependency, NULL);
+  module_drop(data);
+  module_drop(count);
+  module_drop(text);
+  return result;
+}
+
+PyObject *module_trace_of_handle(PyObject *handle, PyObject *args, PyObject *kwargs) {
+  PyObject *module = py.PyObject_GetAttrString(handle, "__cirron__");
+  PyObject *result = module ? module_trace(module, args, kwargs) : NULL;
+  module_drop(module);
+  return result;
+}

@@ -1,0 +1,315 @@
+"""trace(): what the process recorded, read back in it."""
+import json
+import re
+
+from common import TORCH, need_agent
+from harness import PYTHONS, python_label, test, test_each
+
+OFFLINE = {"CIRRON_AUTOSTART": 0}
+
+
+def run(case, python, text, **how):
+    need_agent()
+    r = case.run([python, case.script(text)], env=dict(OFFLINE, **how.pop("env", {})), **how)
+    case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+    return r.out
+
+
+def shape(node):
+    return [node["name"], node["index"], [shape(c) for c in node["children"]]]
+
+
+FORMATS = r"""
+import cirron as ci, json
+assert ci.trace() is None  # prints "(no spans)"
+for e in ci.epochs(range(2)):
+    for b in ci.batches("ab"):
+        ci.mark("loss", 0.5 + b.count("b"), lr=1)
+    ci.mark("acc", 0.75, kind="summary")
+with ci.scope("open", 7, k=[1, None]) as s:
+    ci.mark("bad", float("nan")), ci.mark("on", True), ci.mark("n", -2**63), ci.mark("t", "a\nb")
+    try:
+        with ci.scope("failed"):
+            raise LookupError
+    except LookupError:
+        pass
+    kept, text, one = ci.trace("dict"), ci.trace(format="json"), ci.trace("dict", name="batch", last=2)
+    ci.trace()
+    ids = s.id, s.parent_id
+    roots = [(n["id"], n["parent_id"]) for n in kept["roots"]]
+    assert roots[2] == ids, (roots, ids)
+    for wrong in ("xml", 3):
+        try:
+            ci.trace(wrong)
+        except ValueError as error:
+            assert "not valid" in str(error)
+        else:
+            raise AssertionError(wrong)
+    for wrong in dict(name=3), dict(last="1"):
+        try:
+            ci.trace(**wrong)
+        except TypeError as error:
+            pass
+        else:
+            raise AssertionError(wrong)
+    assert ci.trace("dict", last=0) == {"roots": [], "span_count": 0} == ci.trace("dict", last=-1) == ci.trace("dict", name="none")
+def strict(name):
+    raise ValueError(name)
+print(json.dumps([kept["span_count"], kept["roots"], json.loads(text, parse_constant=strict), one]))
+p = ci.profile()
+assert p.trace("dict")["span_count"] == 8
+"""
+
+
+@test_each(PYTHONS + TORCH, python_label)
+def formats(case, python):
+    lines = run(case, python, FORMATS, env={"PYTHONIOENCODING": "utf-8"}).split("\n")
+    count, roots, text, one = json.loads(lines[-2])
+    batch = ["batch", 0, []], ["batch", 1, []]
+    case.equal([shape(n) for n in roots], [["epoch", i, list(map(list, batch))] for i in (0, 1)] + [["open", 7, [["failed", None, []]]]], "tree")
+    case.equal((count, text["span_count"]), (8, 8), "span_count")
+    epoch, opened = roots[0], roots[2]
+    case.equal(sorted(epoch), sorted("id parent_id name index start_ns end_ns wall_us cpu_ns gpu_ns memory_peak_bytes attrs marks children".split()), "keys")
+    case.equal(epoch["wall_us"], (epoch["end_ns"] - epoch["start_ns"]) // 1000, "wall_us")
+    case.equal(epoch["marks"], [{"name": "acc", "value": 0.75, "kind": "summary"}], "summary mark")
+    case.equal(epoch["children"][1]["marks"], [{"name": "loss", "value": 1.5, "kind": "point"}], "point mark")
+    case.equal((opened["end_ns"], opened["wall_us"], opened["attrs"]), (None, None, {"k": [1, None]}), "open span")
+    case.equal(opened["children"][0]["attrs"], {"exception": "LookupError", "error": True}, "error")
+    case.equal([m["value"] for m in text["roots"][2]["marks"]], ["NaN", True, -2**63, "a\nb"], "values in JSON")
+    case.equal([shape(n) for n in one["roots"]], [["batch", 0, []], ["batch", 1, []]], "name and last")
+    case.check({n["parent_id"] for n in one["roots"]} == {roots[1]["id"]}, "the last two are of the last epoch")
+    case.equal(lines[0], "(no spans)", "an empty tree")
+    long = r" \u2014 (\d{1,3}us|\d+\.\dms|\d+\.\d\ds) "
+    case.check(re.fullmatch(r"epoch\[0\]" + long + r"\{acc=0\.7500\}", lines[1]), lines[1])
+    case.check(re.fullmatch(r"  batch\[1\]" + long + r"\{loss=1\.5000\}", lines[3]), lines[3])
+    case.equal(lines[7], "open[7] \u2014 open {bad=nan, on=True, n=-9223372036854775808, t=a\\nb}", "an open span's line")
+    case.check(lines[8].startswith("  failed \u2014 "), lines[8])
+
+
+@test_each(PYTHONS, python_label)
+def shown(case, python):
+    """A terminal that has no dash, a notebook, a table with and without pandas (a stand-in)."""
+    out = run(case, python, r"""
+import cirron as ci, sys, types
+with ci.scope("a"):
+    with ci.scope("b", 1):
+        ci.mark("x", 1)
+ci.trace()
+class ZMQInteractiveShell: pass
+class Terminal: pass
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: ZMQInteractiveShell())
+tree = ci.trace()
+shown = []
+tree._repr_pretty_(types.SimpleNamespace(text=shown.append), False)
+assert repr(tree) == str(tree) == shown[0] and len(shown[0].splitlines()) == 2, tree
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: Terminal())
+assert ci.trace() is None
+del sys.modules["IPython"]
+sys.modules["pandas"] = None
+try:
+    ci.trace("df")
+except ci.CirronDependencyError as error:
+    assert "pandas" in str(error)
+else:
+    raise AssertionError
+class DataFrame:
+    def __init__(self, rows, columns):
+        self.rows, self.columns = rows, columns
+sys.modules["pandas"] = types.SimpleNamespace(DataFrame=DataFrame)
+table = ci.trace("df")
+assert table.columns == "id parent_id name index wall_us cpu_ns gpu_ns memory_peak_bytes mark_count depth".split()
+assert [row[2:4] + row[8:] for row in table.rows] == [["a", None, 0, 0], ["b", 1, 1, 1]], table.rows
+assert [row[2] for row in ci.trace("df", last=2).rows] == ["a", "b"]  # the most recent first
+""", env={"PYTHONIOENCODING": "ascii"})
+    lines = out.splitlines()
+    case.check(len(lines) == 4 and lines[0].startswith("a ? ") and lines[1].startswith("  b[1] ? "), out)
+
+
+@test_each(PYTHONS, python_label)
+def without_profile(case, python):
+    """The first trace() has what the ring still holds, later ones all; and nothing was kept before."""
+    run(case, python, r"""
+import cirron as ci
+before = ci.health()
+assert before["trace_span_count"] == before["trace_bytes"] == 0, before
+for i in range(300):
+    with ci.scope("s", i, text="x" * 500, number=i):
+        ci.mark("m", "y" * i, of=i)
+got = ci.trace("dict")["roots"]
+assert [s["index"] for s in got] == list(range(300))
+assert all(s["attrs"] == {"text": "x" * 500, "number": s["index"]} for s in got)
+assert all([m["value"] for m in s["marks"]] == ["y" * s["index"]] for s in got)
+for i in range(30000):
+    with ci.scope("more", i):
+        pass
+assert ci.trace("dict")["span_count"] == 30300
+assert ci.health()["trace_span_count"] == 30300
+""")
+
+
+@test_each(PYTHONS, python_label)
+def a_full_ring(case, python):
+    """What the ring has no room for is kept all the same; what lies beyond its size is not there for the first trace()."""
+    run(case, python, r"""
+import cirron as ci
+for i in range(30000):
+    with ci.scope("s", i): pass
+got = [s["index"] for s in ci.trace("dict")["roots"]]
+assert got == list(range(got[0], got[0] + len(got))) and 500 < len(got) < 5000, (len(got), got[:3])
+for i in range(30000):
+    with ci.scope("t", i): pass
+assert ci.trace("dict", name="t")["span_count"] == 30000
+""", env={"CIRRON_RING_BYTES": "64K", "CIRRON_RING_BYTES_MAX": "64K"})
+
+
+BOUND = r"""
+import cirron as ci
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+ci.profile(output="none")
+def work(n):
+    for i in range(n):
+        with ci.scope("s", i, text="some attribute"):
+            ci.mark("loss", i, kind="point" if i % 2 else "summary")
+work(1000)
+start = resident()
+work(150000)
+full = resident()
+work(300000)
+end = resident()
+assert end - start <= 17 << 20, (end - start)   # 16 MiB, and what the interpreter itself needs
+assert end - full < 1 << 20, (end - full)
+h = ci.health()
+assert h["trace_bytes"] <= 16 << 20 and h["trace_span_count"] <= 100000 and h["trace_drop_count"] > 300000, h
+"""
+
+
+@test_each(PYTHONS, python_label)
+def memory_levels_off(case, python):
+    run(case, python, BOUND, env={"CIRRON_RING_BYTES_MAX": "1M"})
+
+
+@test_each(PYTHONS, python_label)
+def newest_points(case, python):
+    run(case, python, r"""
+import cirron as ci
+ci.profile()
+with ci.scope("s"):
+    ci.mark("first", 1, kind="summary")
+    for i in range(5000):
+        ci.mark("p", i)
+    ci.mark("last", 2, kind="summary")
+marks = ci.trace("dict")["roots"][0]["marks"]
+assert [m["name"] for m in marks if m["kind"] == "summary"] == ["first", "last"]
+assert [m["value"] for m in marks if m["kind"] == "point"] == list(range(5000 - 1024, 5000))
+""")
+
+
+@test_each(PYTHONS, python_label)
+def forks_and_threads(case, python):
+    run(case, python, r"""
+import cirron as ci, os, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+ci.profile()
+def work(n):
+    for i in range(2000):
+        with ci.scope("t%d" % n, i):
+            with ci.scope("in", i): pass
+with ci.scope("before"): pass
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+[t.start() for t in threads]
+with ci.scope("outer"):
+    for _ in range(5):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                assert ci.trace("dict") == {"roots": [], "span_count": 0}, ci.trace("dict")
+                with ci.scope("child"): pass
+                assert [s["name"] for s in ci.trace("dict")["roots"]] == ["child"]
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+    while any(t.is_alive() for t in threads):
+        ci.trace("dict")
+[t.join() for t in threads]
+got = ci.trace("dict")
+assert got["span_count"] == 2 + 8 * 4000, got["span_count"]
+for n in range(8):
+    mine = [s for s in got["roots"] if s["name"] == "t%d" % n]
+    assert [s["index"] for s in mine] == list(range(2000)) and all([c["index"] for c in s["children"]] == [s["index"]] for s in mine)
+""")
+
+
+@test_each(PYTHONS, python_label)
+def after_the_end(case, python):
+    """After shutdown what was recorded can still be read, and the root is closed; a disabled process has nothing."""
+    out = run(case, python, r"""
+import cirron as ci
+with ci.scope("s"): pass
+ci.shutdown()
+roots = ci.trace("dict")["roots"]
+assert [r["name"] for r in roots] == ["cirron.session"] and roots[0]["parent_id"] is None
+assert [c["name"] for c in roots[0]["children"]] == ["s"]
+""")
+    case.equal(out, "", "stdout")
+    run(case, python, "import cirron as ci\nci.profile(enabled=False)\nwith ci.scope('s'): pass\nassert ci.trace('dict')['roots'] == []\n"
+                      "h = ci.health(); assert h['trace_bytes'] == 0, h\n")
+
+
+@test_each(PYTHONS, python_label)
+def whatever_runs_inside(case, python):
+    """Collections, signal handlers and destructors that open scopes while a trace is made."""
+    run(case, python, r"""
+import cirron as ci, gc, signal, time
+ci.profile()
+gc.set_threshold(1)
+class Ring:
+    def __init__(self): self.me = self
+    def __del__(self):
+        with ci.scope("collected"): ci.mark("m", 1)
+def handler(*_):
+    with ci.scope("handled"): pass
+def everything(nodes):
+    for n in nodes:
+        yield n
+        yield from everything(n["children"])
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    with ci.scope("s"):
+        Ring()
+        ci.trace("dict", last=5)
+        ci.trace("json", name="handled", last=3)
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert {"s", "collected", "handled"} <= {s["name"] for s in everything(ci.trace("dict")["roots"])}
+""")
+
+
+@test_each(TORCH, python_label)
+def a_training(case, python):
+    """Parents that were settled with hindsight are as the store has them."""
+    need_agent()
+    out = run(case, python, r"""
+import cirron as ci, torch, json
+ci.profile(output="none")
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(12, 3), torch.randn(12, 1)), batch_size=4)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in data:
+        loss = torch.nn.functional.mse_loss(net(x), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+with torch.no_grad():
+    for x, y in data:
+        net(x)
+def shape(n): return [n["name"], n["index"], [shape(c) for c in n["children"]]]
+print(json.dumps([shape(n) for n in ci.trace("dict")["roots"]]))
+""")
+    step = lambda i: ["step", i, [["data_load", i % 3, []]] + [[n, None, []] for n in ("forward", "backward", "optimizer_step")]]
+    got = json.loads(out)
+    case.equal(got[:2], [["epoch", e, [step(3 * e + i) for i in range(3)]] for e in (0, 1)], "epochs")
+    case.equal([n[0] for n in got[2:]], ["eval"], "what follows")
