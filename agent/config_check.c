@@ -154,8 +154,11 @@ int config_check(const struct doc_node *root, struct config_complaint *out) {
                    root->kind == DOC_TEXT ? "a text" : config_shown(root));
     return -EINVAL;
   }
-  if (doc_find(root, "workspace") && !doc_find(root, "name"))
+  if (doc_find(root, "workspace") && !doc_find(root, "name")) {
+    out->line = root->line;
+    (void)snprintf(out->text, sizeof out->text, "name is missing: the file is of several projects");
     return -ENOENT;
+  }
   int r = check_map(root, "", top_rules, COUNT(top_rules), out);
   const struct doc_node *profiling = doc_find(root, "profiling"), *serving = doc_find(root, "servingConfig");
   if (!serving || serving->kind == DOC_NULL)

@@ -10,7 +10,7 @@ struct config_complaint {
 };
 
 /* 0; -EINVAL, and *out says what is wrong, in one line; -ENOENT: the file is of a folder of several projects (`workspace:` and no
- * `name:`) and says nothing about any of them. */
+ * `name:`) and says nothing about any of them; *out says so, too. */
 int config_check(const struct doc_node *root, struct config_complaint *out);
 
 /* The first key of the file that is none of ours, or NULL. */

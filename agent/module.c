@@ -11,6 +11,7 @@
 #include "attach.h"
 #include "cost.h"
 #include "glibc.h"
+#include "module_config.h"
 #include "module_state.h"
 #include "module_trace.h"
 
@@ -236,6 +237,14 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "After profile() or a first trace() up to 100,000 spans are kept, with their summary marks and\n"                            \
   "the newest 1,024 others of each, in at most 16 MiB; the oldest make way. The first trace()\n"                               \
   "without profile() has what the buffers to the collector still hold."
+#define DOC_FIND_YAML                                                                                                          \
+  "find_cirron_yaml(start=None)\n--\n\n"                                                                                       \
+  "The nearest cirron.yaml, cirron.yml or cirron.json, in this order: in the folder start (the\n"                              \
+  "working directory), else in those above it. A pathlib.Path, or None."
+#define DOC_LOAD_YAML                                                                                                          \
+  "load_cirron_yaml(path=None)\n--\n\n"                                                                                        \
+  "What that file says, with a field for each of its keys. Without a path, the nearest one, or\n"                              \
+  "None where there is none. CirronYamlError names file and line of what is wrong."
 #define DOC_FLUSH                                                                                                              \
   "flush()\n--\n\n"                                                                                                            \
   "Makes sure that the collector has been told of all that is recorded. Records need no flush:\n"                              \
@@ -257,6 +266,8 @@ static struct py_method functions[] = {
     {"wrap", MODULE_CALL(module_wrap), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_WRAP},
     {"profile", MODULE_CALL(module_profile), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_PROFILE},
     {"trace", MODULE_CALL(module_trace), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_TRACE},
+    {"find_cirron_yaml", MODULE_CALL(module_find_yaml), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_FIND_YAML},
+    {"load_cirron_yaml", MODULE_CALL(module_load_yaml), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_LOAD_YAML},
     {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},
     {"shutdown", module_shutdown, PY_METH_NOARGS, DOC_SHUTDOWN},
     {"health", module_health, PY_METH_NOARGS, DOC_HEALTH},
@@ -288,7 +299,8 @@ static int module_exec(PyObject *module) {
   return bad || module_add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
                  module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
                  module_add_type(module, "Profiler", module_profiler_type(), &s->profiler_type) ||
-                 module_wrap_types(module, &s->wrap) || module_errors(module, &s->errors)
+                 module_wrap_types(module, &s->wrap) || module_errors(module, &s->errors) ||
+                 module_config_types(module, &s->config)
              ? -1
              : 0;
 }
@@ -299,8 +311,10 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
     return 0;
   const struct module_wrap_state *w = &s->wrap;
   const struct module_errors *e = &s->errors;
-  PyObject *held[] = {s->scope_type,   s->iter_type, s->profiler_type, s->profiler, s->decorate,   w->base_type, w->meta_type,
-                      w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml,      s->trace};
+  const struct module_config_state *c = &s->config;
+  PyObject *held[] = {s->scope_type, s->iter_type,    s->profiler_type, s->profiler, s->decorate, w->base_type,
+                      w->meta_type,  w->special_type, w->call_type,     w->types,    e->base,     e->dependency,
+                      e->yaml,       c->file,         c->profiling,     c->serving,  s->trace};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -313,9 +327,10 @@ static int module_clear(PyObject *module) {
     return 0;
   struct module_wrap_state *w = &s->wrap;
   struct module_errors *e = &s->errors;
-  PyObject **held[] = {&s->scope_type, &s->iter_type,  &s->profiler_type, &s->profiler,  &s->decorate,
-                       &w->base_type,  &w->meta_type,  &w->special_type,  &w->call_type, &w->types,
-                       &e->base,       &e->dependency, &e->yaml,          &s->trace};
+  struct module_config_state *c = &s->config;
+  PyObject **held[] = {&s->scope_type, &s->iter_type,    &s->profiler_type, &s->profiler, &s->decorate, &w->base_type,
+                       &w->meta_type,  &w->special_type, &w->call_type,     &w->types,    &e->base,     &e->dependency,
+                       &e->yaml,       &c->file,         &c->profiling,     &c->serving,  &s->trace};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;

@@ -7,18 +7,22 @@
 #define DOC_DEPENDENCY "A package that was asked for by name is not installed. The text says how to install it."
 #define DOC_YAML "A file of settings is missing, cannot be read, or says what it must not. The text names file and line."
 
-/* Shows a new exception class in the module and keeps it in *place. Takes over `bases`: a class or a tuple of them. */
+int module_show(PyObject *module, const char *name, PyObject *object, PyObject **place) {
+  if (!object)
+    return -1;
+  *place = object;
+  py.Py_IncRef(object); /* PyModule_AddObject takes one when it works */
+  if (py.PyModule_AddObject(module, name, object) == 0)
+    return 0;
+  py.Py_DecRef(object);
+  return -1;
+}
+
+/* Takes over `bases`: a class or a tuple of them. */
 static int add(PyObject *module, const char *name, const char *doc, PyObject *bases, PyObject **place) {
   PyObject *made = bases ? py.PyErr_NewExceptionWithDoc(name, doc, bases, NULL) : NULL;
   module_drop(bases);
-  if (!made)
-    return -1;
-  *place = made;
-  py.Py_IncRef(made); /* PyModule_AddObject takes one when it works */
-  if (py.PyModule_AddObject(module, name + sizeof "cirron." - 1, made) == 0)
-    return 0;
-  py.Py_DecRef(made);
-  return -1;
+  return module_show(module, name + sizeof "cirron." - 1, made, place);
 }
 
 static PyObject *held(void *exception) {

@@ -36,12 +36,17 @@ struct
   PyObject *base, *dependency, *yaml;
 };
 
+struct module_config_state { /* CirronYaml, ProfilingConfig, ServingConfig */
+  PyObject *file, *profiling, *serving;
+};
+
 struct module_state {
   PyObject *scope_type, *iter_type, *profiler_type;
   PyObject *profiler; /* the handle that profile() returns, once made */
   PyObject *decorate; /* the Python half of the decorator, once made */
   PyObject *trace;    /* that of trace() and the sinks: its global names, a dict */
   struct module_errors errors;
+  struct module_config_state config;
   struct module_wrap_state wrap;
   struct module_name_slot names[MODULE_NAMES];
 };
@@ -161,6 +166,8 @@ int module_visit_type(PyObject *self, module_visit visit, void *arg);
  * module, so that its objects can use the state. module_add_type: and shows it in the module. 0, or -1 with an error. */
 int module_keep_type(PyObject *module, PyObject *type, PyObject **place);
 int module_add_type(PyObject *module, const char *name, PyObject *type, PyObject **place);
+/* Shows an object in the module under this name and keeps it in *place; takes it over, NULL passes on the error. */
+int module_show(PyObject *module, const char *name, PyObject *object, PyObject **place);
 /* tp_new of all types. */
 PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 

@@ -24,6 +24,12 @@ def surface(case, python):
 
 
 @test_each(PYTHONS + TORCH, python_label)
+def yaml_file(case, python):
+    r = case.run([python, HERE / "yaml_file.py"], agent=False, env={"PYTHONPATH": FAKE})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+@test_each(PYTHONS + TORCH, python_label)
 def wrapping(case, python):
     r = case.run([python, HERE / "wrapping.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
     case.check(r.rc == 0, r.err[-2000:])
