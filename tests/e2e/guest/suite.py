@@ -10,5 +10,6 @@ import symbols  # noqa: F401
 import threads  # noqa: F401
 import company  # noqa: F401
 import warm  # noqa: F401
+import workbench  # noqa: F401
 
 harness.main()
