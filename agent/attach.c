@@ -15,6 +15,7 @@
 
 #include "attach_hook.h"
 #include "cost.h"
+#include "env.h"
 #include "glibc.h"
 #include "init.h"
 #include "module.h"
@@ -105,10 +106,20 @@ static bool attach_never(void) {
   return false;
 }
 
+/* Where there is no interpreter at all, nothing is said. */
+static bool attach_refuse(void) {
+  if (py.Py_GetVersion) {
+    const char *version = py.Py_GetVersion();
+    env_read_debug();
+    env_debug("Python %.*s is none that is known here: nothing of it is recorded", (int)strcspn(version, " "), version);
+  }
+  return attach_never();
+}
+
 /* An interpreter that is not initialised yet, in a library or the process itself. */
 static bool attach_before_start(void *library) {
   if (py_find(library) != 0)
-    return attach_never();
+    return attach_refuse();
   if (py.Py_IsInitialized()) /* we were loaded by a running interpreter: attach_late, if anybody wants it */
     return false;
   if (!agent_start())
@@ -134,7 +145,7 @@ bool attach_early(void) {
 
 static bool attach_running(void *library) {
   if (py_find(library) != 0)
-    return attach_never();
+    return attach_refuse();
   if (!py.Py_IsInitialized() || !py.PyGILState_Check() || !py_in_main())
     return false;
   if (!agent_start())

@@ -358,6 +358,16 @@ void env_read(struct env *out) {
   debug_on = out->debug;
 }
 
+static bool is_on(const char *name, bool fallback) {
+  const char *text = getenv(name);
+  bool value = fallback;
+  return text && *text && parse_bool(text, &value) ? value : fallback;
+}
+
+void env_read_debug(void) {
+  debug_on = is_on(PREFIX "ENABLED", true) && is_on(PREFIX "DEBUG", false);
+}
+
 /* Ranks and run id. */
 
 /* The first of the two that is set and right. `told`: bad values are named once a process, not once a session. */

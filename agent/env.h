@@ -29,6 +29,9 @@ struct env {
  * interpreter is found, so that other programs print nothing. No allocation. */
 void env_read(struct env *out);
 
+/* Of the settings only whether env_debug is to speak, for an interpreter that is left alone; complains of nothing. */
+void env_read_debug(void);
+
 /* RANK, LOCAL_RANK, WORLD_SIZE, else SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS; -1 where not set. Read when training starts. */
 struct env_ranks {
   int rank, local_rank, world_size;

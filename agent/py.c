@@ -1,6 +1,6 @@
 /* Looking CPython up, and the few questions asked of its objects.
  *
- * Offsets used here are those of the object's and type's head, which are the same from 3.8 to 3.14 apart from the longer head of
+ * Offsets used here are those of the object's and type's head, which are the same from 3.8 to 3.15 apart from the longer head of
  * free-threaded builds; py_find compares them with a type whose contents are known before anything relies on them.
  */
 #include "py.h"
@@ -15,7 +15,7 @@
 struct py_api py;
 
 #define PY_OLDEST 308
-#define PY_NEWEST 314
+#define PY_NEWEST 315
 
 /* Offset of tp_name in a type, after the variable-size head. */
 static size_t type_name_offset(void) {
@@ -28,13 +28,16 @@ const char *py_type_name(const PyTypeObject *type) {
   return dot ? dot + 1 : name;
 }
 
-static int find_version(const char *text) {
+int py_version_read(const char *text, bool *free_threaded) {
   char *rest;
   long major = strtol(text, &rest, 10);
   if (*rest != '.')
     return 0;
   long minor = strtol(rest + 1, NULL, 10);
-  return major == 3 && minor >= 0 && minor < 100 ? 300 + (int)minor : 0;
+  if (major != 3 || minor < PY_OLDEST % 100 || minor > PY_NEWEST % 100)
+    return 0;
+  *free_threaded = strstr(text, "free-threading") != NULL;
+  return 300 + (int)minor;
 }
 
 /* A build with another object head (trace-refs) is refused here. */
@@ -47,11 +50,9 @@ int py_find(void *library) {
   py.Py_GetVersion = (const char *(*)(void))dlsym(library, "Py_GetVersion");
   if (!py.Py_GetVersion)
     return -ENOTSUP;
-  const char *version = py.Py_GetVersion();
-  py.version = find_version(version);
-  if (py.version < PY_OLDEST || py.version > PY_NEWEST)
+  py.version = py_version_read(py.Py_GetVersion(), &py.free_threaded);
+  if (!py.version)
     return -ENOTSUP;
-  py.free_threaded = strstr(version, "free-threading") != NULL;
   py.header = py.free_threaded ? 32 : 16;
 
 #define X(ret, name, args)                                                                                                     \

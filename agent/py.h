@@ -1,4 +1,4 @@
-/* CPython as the agent sees it: no Python header, no link to libpython, one binary for 3.8 to 3.14.
+/* CPython as the agent sees it: no Python header, no link to libpython, one binary for 3.8 to 3.15.
  *
  * Every function is looked up at run time in the process (or in the libpython that called us) and reached through `py`. All of
  * it needs the GIL (or an attached thread state) unless said otherwise. Reference counts are changed by Py_IncRef and Py_DecRef
@@ -224,8 +224,12 @@ struct py_api {
 
 extern struct py_api py;
 
+/* Py_GetVersion's text as 311 for 3.11, and is it a build without the GIL? 0: a version that is not known here; *free_threaded is then
+ * as it was. */
+int py_version_read(const char *text, bool *free_threaded);
+
 /* Fills `py` from the process (RTLD_DEFAULT) or a library. 0, or -ENOTSUP: no CPython, or none that we know; `py` is then not to
- * be used. Needs no GIL and no initialised interpreter. */
+ * be used but for Py_GetVersion, which is NULL where there is no CPython. Needs no GIL and no initialised interpreter. */
 int py_find(void *library);
 
 /* The type of an object, borrowed. */

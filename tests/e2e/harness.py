@@ -288,7 +288,7 @@ def test_each(values, label=str):
 
 def python_label(path):
     """.../versions/3.12.1/bin/python3.12 -> 3.12.1; /usr/bin/python3.11 -> python3.11"""
-    found = re.search(r"/versions/([\d.]+)/", path)
+    found = re.search(r"/versions/([\d.]+t?)/", path)
     return found.group(1) if found else pathlib.Path(path).name
 
 

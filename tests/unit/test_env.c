@@ -256,6 +256,26 @@ static void debug_lines(void **state) {
   assert_string_equal(said, "");
 }
 
+static void debug_lines_before_the_settings(void **state) {
+  (void)state;
+  const struct {
+    const char *enabled, *debug;
+    bool speaks;
+  } cases[] = {{NULL, NULL, false}, {NULL, "1", true},    {"1", "yes", true},  {"0", "1", false},
+               {"off", "1", false}, {"maybe", "1", true}, {NULL, "no", false}, {NULL, "perhaps", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    with("CIRRON_RING_BYTES", "12"); /* what is wrong elsewhere is not complained of */
+    if (cases[i].enabled)
+      setenv("CIRRON_ENABLED", cases[i].enabled, 1);
+    if (cases[i].debug)
+      setenv("CIRRON_DEBUG", cases[i].debug, 1);
+    capture(env_read_debug);
+    assert_string_equal(said, "");
+    capture(say_debug);
+    assert_string_equal(said, cases[i].speaks ? "cirron: socket /x is 7\n" : "");
+  }
+}
+
 static struct env_ranks ranks;
 static void read_ranks(void) {
   ranks = env_ranks();
@@ -306,6 +326,7 @@ int main(void) {
       cmocka_unit_test(strangers_are_left_alone),
       cmocka_unit_test(one_line_whatever_the_value),
       cmocka_unit_test(debug_lines),
+      cmocka_unit_test(debug_lines_before_the_settings),
       cmocka_unit_test(launcher_variables),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

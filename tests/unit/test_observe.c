@@ -126,6 +126,36 @@ static void test_no_interpreter(void **state) {
   assert_int_equal(py_find(RTLD_DEFAULT), -ENOTSUP);
 }
 
+static void test_versions(void **state) {
+  (void)state;
+  const struct {
+    const char *text;
+    int version;
+    bool free_threaded;
+  } cases[] = {
+      {"3.8.18 (default, May  9 2026, 07:33:04) \n[GCC 12.2.0]", 308, false},
+      {"3.10.0rc1 (main) [GCC]", 310, false},
+      {"3.15.0 (main, Oct  9 2026, 19:59:52) [GCC 16.2.0]", 315, false},
+      {"3.13.15 experimental free-threading build (main, Nov 30 2026, 06:45:04) [GCC 12.2.0]", 313, true},
+      {"3.14.8 free-threading build (main) [GCC]", 314, true},
+      {"3.16.0a1 (main) [GCC]", 0, false},
+      {"3.99.0", 0, false},
+      {"3.108.0", 0, false},
+      {"3.7.16 (default) [GCC]", 0, false},
+      {"2.7.18 (default) [GCC]", 0, false},
+      {"4.8.0", 0, false},
+      {"3", 0, false},
+      {"3.", 0, false},
+      {"", 0, false},
+      {"PyPy 3.10", 0, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bool free_threaded = false;
+    assert_int_equal(py_version_read(cases[i].text, &free_threaded), cases[i].version);
+    assert_int_equal(free_threaded, cases[i].free_threaded);
+  }
+}
+
 static void test_symbol_search(void **state) {
   (void)state;
   const char *names[] = {"setlocale", "getpid", "malloc_usable_size", "dlsym"};
@@ -141,7 +171,7 @@ int main(void) {
   observe_add(probes, sizeof probes / sizeof *probes);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wanted_module),  cmocka_unit_test(test_arguments),     cmocka_unit_test(test_table),
-      cmocka_unit_test(test_no_interpreter), cmocka_unit_test(test_symbol_search),
+      cmocka_unit_test(test_no_interpreter), cmocka_unit_test(test_symbol_search), cmocka_unit_test(test_versions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,6 +237,9 @@ def embedded_and_started_again(t):
     made = subprocess.run(["cc", "-o", program, source, *flags], capture_output=True, text=True)
     if made.returncode:
         raise Skip("no libpython to link with: " + made.stderr.strip()[-80:])
+    if "libpython" not in subprocess.run(["ldd", program], capture_output=True, text=True).stdout and "Py_GetVersion" not in \
+            subprocess.run(["nm", "-D", program], capture_output=True, text=True).stdout:
+        raise Skip("libpython is in the program, and hidden in it")
     t.collect()
     _, traced = t.both([program])
     t.equal(traced.rc, 4, "exit status")

@@ -1,5 +1,8 @@
 """Python programs run as if the agent were absent, on every interpreter of this machine."""
 import os
+import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -256,6 +259,47 @@ profile.disable()
 stats = {k[2]: v[0] for k, v in pstats.Stats(profile).stats.items()}
 print(calls, lines, stats["work"])
 """])
+
+
+FAKE = """
+#include <locale.h>
+#include <stdio.h>
+const char *Py_GetVersion(void) { return VERSION; }
+int Py_IsInitialized(void) { return 1; }
+int main(void) { printf("%s\\n", setlocale(LC_ALL, "C")); return 5; }
+"""
+
+
+@test_each(["3.7.16 (default)", "3.16.0a1 (main, Nov 30 2026)", "4.0.0", "3.14.8 (main) of which most is missing", "", "nonsense"])
+def unknown_version(t, version):
+    """It runs as if we were absent, and only CIRRON_DEBUG makes it say so."""
+    if not shutil.which("cc"):
+        raise Skip("no compiler")
+    source, program = t.folder / "v.c", t.folder / "v"
+    source.write_text(FAKE)
+    subprocess.run(["cc", f'-DVERSION="{version}"', "-rdynamic", "-o", program, source], check=True)
+    t.collect()
+    t.both([program])
+    t.both([program], env={"CIRRON_DEBUG": "1", "CIRRON_ENABLED": "0"})
+    t.both([program], env={"CIRRON_RING_BYTES": "12"})
+    done = t.run([program], env={"CIRRON_DEBUG": "1"})
+    said = f"cirron: Python {version.split(' ')[0]} is none that is known here: nothing of it is recorded\n"
+    t.equal((done.rc, done.out, done.err), (5, "C\n", said), "run with CIRRON_DEBUG=1")
+    t.equal(t.store().sessions, [], "sessions")
+
+
+def unknown_pythons():
+    found = (pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions").glob("*/bin/python")
+    return [str(x) for x in found if re.match(r"2\.|3\.[5-7]\.|3\.(1[6-9]|[2-9]\d)\.", x.parts[-3])]
+
+
+@test_each(unknown_pythons(), python_label)
+def unknown_interpreter(t, python):
+    t.collect()
+    code = "import locale, os, sys\nlocale.setlocale(locale.LC_ALL, '')\nprint(sys.version)\nsys.exit(4)"
+    t.both([python, "-c", code])
+    t.both([python, "-c", code], env={"CIRRON_DEBUG": "1"}, lines=1)
+    t.equal(t.store().sessions, [], "sessions")
 
 
 @test
