@@ -111,7 +111,8 @@ static bool attach_refuse(void) {
   if (py.Py_GetVersion) {
     const char *version = py.Py_GetVersion();
     env_read_debug();
-    env_debug("Python %.*s is none that is known here: nothing of it is recorded", (int)strcspn(version, " "), version);
+    env_debug("Python %.*s is %s: nothing of it is recorded", (int)strcspn(version, " "), version,
+              py.free_threaded ? "a build without the GIL" : "none that is known here");
   }
   return attach_never();
 }

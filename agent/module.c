@@ -369,9 +369,18 @@ PyObject *module_init(void) {
   return py.PyModuleDef_Init(memory);
 }
 
+/* Of `py` nothing may be used in this interpreter. */
+static PyObject *import_error(void) {
+  void (*set)(PyObject *, const char *) = (void (*)(PyObject *, const char *))dlsym(RTLD_DEFAULT, "PyErr_SetString");
+  PyObject **type = dlsym(RTLD_DEFAULT, "PyExc_ImportError");
+  if (set && type)
+    set(*type, "cirron does not know this Python, or it is built without the GIL");
+  return NULL;
+}
+
 __attribute__((visibility("default"))) PyObject *PyInit_cirron(void) {
   (void)attach_late(); /* false: attached before, or tracing is off, or no interpreter we know: told apart below */
   if (!attach_done() && py_find(RTLD_DEFAULT) != 0)
-    return NULL;
+    return import_error();
   return module_init();
 }

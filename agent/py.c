@@ -51,7 +51,7 @@ int py_find(void *library) {
   if (!py.Py_GetVersion)
     return -ENOTSUP;
   py.version = py_version_read(py.Py_GetVersion(), &py.free_threaded);
-  if (!py.version)
+  if (!py.version || py.free_threaded) /* what scripts hand to our iterators and tables at the same time is not safe there */
     return -ENOTSUP;
   py.header = py.free_threaded ? 32 : 16;
 

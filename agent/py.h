@@ -228,7 +228,7 @@ extern struct py_api py;
  * as it was. */
 int py_version_read(const char *text, bool *free_threaded);
 
-/* Fills `py` from the process (RTLD_DEFAULT) or a library. 0, or -ENOTSUP: no CPython, or none that we know; `py` is then not to
+/* Fills `py` from the process (RTLD_DEFAULT) or a library. 0, or -ENOTSUP: no CPython, none that we know, or a build without the GIL; `py` is then not to
  * be used but for Py_GetVersion, which is NULL where there is no CPython. Needs no GIL and no initialised interpreter. */
 int py_find(void *library);
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The CPython interpreters of this machine, one path a line: 3.8 to 3.15 in PATH, /usr/bin and pyenv's folder, and those of them that
-# are built without the GIL (3.13t); each real file and each version once. The system's own comes first.
+# The CPython interpreters of this machine, one path a line: 3.8 to 3.15 in PATH, /usr/bin and pyenv's folder, and those that are built
+# without the GIL (3.13t), which the agent leaves alone; each real file and each version once. The system's own comes first.
 set -u
 shopt -s nullglob
 declare -A seen

@@ -22,6 +22,24 @@ extern const char *Py_GetVersion(void) __attribute__((weak));
 static void (*_Atomic core_setlocale)(const void *caller); /* the core's; NULL while it is not loaded */
 static atomic_flag loading = ATOMIC_FLAG_INIT;
 
+static bool is_on(const char *text, bool fallback) {
+  char first = text ? *text | 0x20 : 0;
+  return !text || !*text ? fallback : first == '1' || first == 't' || first == 'y' || (first == 'o' && (text[1] | 0x20) == 'n');
+}
+
+/* Another libc than glibc, or a file that is missing. What this needs is looked up here: every import is paid for by every program. */
+static void core_missing(void) {
+  char why[256];
+  size_t n = 0;
+  for (const char *text = dlerror(); text && text[n] && n < sizeof why - 1; n++) /* good until the next question */
+    why[n] = (char)((unsigned char)text[n] < 0x20 ? '?' : text[n]);              /* one line, whatever a path holds */
+  why[n] = '\0';
+  char *(*env)(const char *) = (char *(*)(const char *))dlsym(RTLD_DEFAULT, "getenv");
+  int (*print)(int, const char *, ...) = (int (*)(int, const char *, ...))dlsym(RTLD_DEFAULT, "dprintf");
+  if (env && print && is_on(env("CIRRON_ENABLED"), true) && is_on(env("CIRRON_DEBUG"), false))
+    (void)print(2, "cirron: nothing is recorded: %s\n", why);
+}
+
 /* Beside this very file: the preload may be given by a relative path, and the core has no name in the loader's search path. */
 static void core_load(void) {
   static const char us;
@@ -39,7 +57,7 @@ static void core_load(void) {
   if (core)
     atomic_store(&core_setlocale, (void (*)(const void *))dlsym(core, "cirron_core_setlocale"));
   else
-    (void)dlerror(); /* the program's own next question is not to get our answer */
+    core_missing(); /* takes the error away: the program's own next question is not to get our answer */
 }
 
 __attribute__((constructor)) static void preload_begin(void) {

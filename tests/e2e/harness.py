@@ -23,6 +23,18 @@ BUILD = pathlib.Path(os.environ.get("BUILD", "build")).resolve()
 AGENT, CORE = BUILD / "libcirron_agent.so", BUILD / "libcirron_core.so"
 COLLECTORD, QUERY = BUILD / "collectord", BUILD / "cirron-query"
 PYTHONS = os.environ.get("PYTHONS", "").split() or [sys.executable]
+
+
+def left_alone(python):
+    """Is it one that the agent leaves alone: without the GIL, or of another libc?"""
+    with open(python, "rb") as f:
+        if b"/ld-musl" in f.read(4096):
+            return True
+    return subprocess.run([python, "-ISc", "import sys; print(sys.abiflags)"], env={}, capture_output=True).stdout == b"t\n"
+
+
+LEFT_ALONE = [x for x in PYTHONS if left_alone(x)]
+PYTHONS = [x for x in PYTHONS if x not in LEFT_ALONE] or [sys.executable]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "")
 TRANSPORT = os.environ.get("TRANSPORT", "")  # socket: records go as messages wherever a test does not say otherwise
 AUTOMATIC = ("epoch", "eval", "step", "batch", "data_load", "forward", "backward", "optimizer_step")

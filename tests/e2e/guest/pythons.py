@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import AGENT, CORE, PYTHONS, Skip, python_label, test, test_each
+from harness import AGENT, CORE, LEFT_ALONE, PYTHONS, Skip, python_label, test, test_each
 
 each_python = test_each(PYTHONS, python_label)
 
@@ -270,7 +270,7 @@ int main(void) { printf("%s\\n", setlocale(LC_ALL, "C")); return 5; }
 """
 
 
-@test_each(["3.7.16 (default)", "3.16.0a1 (main, Nov 30 2026)", "4.0.0", "3.14.8 (main) of which most is missing", "", "nonsense"])
+@test_each(["3.7.16 (default)", "3.13.15 experimental free-threading build (main)", "3.14.8 free-threading build (main)", "3.16.0a1 (main, Nov 30 2026)", "4.0.0", "3.14.8 (main) of which most is missing", "", "nonsense"])
 def unknown_version(t, version):
     """It runs as if we were absent, and only CIRRON_DEBUG makes it say so."""
     if not shutil.which("cc"):
@@ -283,7 +283,8 @@ def unknown_version(t, version):
     t.both([program], env={"CIRRON_DEBUG": "1", "CIRRON_ENABLED": "0"})
     t.both([program], env={"CIRRON_RING_BYTES": "12"})
     done = t.run([program], env={"CIRRON_DEBUG": "1"})
-    said = f"cirron: Python {version.split(' ')[0]} is none that is known here: nothing of it is recorded\n"
+    why = "a build without the GIL" if "free-threading" in version else "none that is known here"
+    said = f"cirron: Python {version.split(' ')[0]} is {why}: nothing of it is recorded\n"
     t.equal((done.rc, done.out, done.err), (5, "C\n", said), "run with CIRRON_DEBUG=1")
     t.equal(t.store().sessions, [], "sessions")
 
@@ -293,13 +294,81 @@ def unknown_pythons():
     return [str(x) for x in found if re.match(r"2\.|3\.[5-7]\.|3\.(1[6-9]|[2-9]\d)\.", x.parts[-3])]
 
 
-@test_each(unknown_pythons(), python_label)
+@test_each(unknown_pythons() + LEFT_ALONE, python_label)
 def unknown_interpreter(t, python):
+    """Left alone: nothing to import, nothing recorded, and one line if asked."""
     t.collect()
-    code = "import locale, os, sys\nlocale.setlocale(locale.LC_ALL, '')\nprint(sys.version)\nsys.exit(4)"
+    code = "import locale, os, sys\nlocale.setlocale(locale.LC_ALL, '')\nprint(sys.version, 'cirron' in sys.builtin_module_names)\nsys.exit(4)"
     t.both([python, "-c", code])
-    t.both([python, "-c", code], env={"CIRRON_DEBUG": "1"}, lines=1)
+    _, traced = t.both([python, "-c", code], env={"CIRRON_DEBUG": "1"}, lines=1)
+    t.equal((traced.rc, len(re.findall("nothing .*is recorded", traced.err))), (4, 1), "exit status, lines that say so")
     t.equal(t.store().sessions, [], "sessions")
+
+
+BY_NAME = f"""
+import importlib.util as u
+spec = u.spec_from_file_location("cirron", {str(CORE)!r})
+try:
+    u.module_from_spec(spec)
+except ImportError:
+    print("ImportError")
+"""
+
+PARALLEL = USE + """
+import threading
+def work():
+    for _ in range(300):
+        with ci.scope("in parallel"):
+            ci.mark("m", 1)
+        for x in map(str, range(9)): pass
+threads = [threading.Thread(target=work) for _ in range(8)]
+for x in threads: x.start()
+for x in threads: x.join()
+print("done")
+"""
+
+
+@test_each(LEFT_ALONE, python_label)
+def left_alone(t, python):
+    """Programs of all kinds do there what they do without the agent, `import cirron` included."""
+    t.collect()
+    for code in (STATE, FORKS, PARALLEL, "import cirron"):
+        t.both([python, t.script(code)])
+    for code, status in ENDINGS.values():
+        t.both([python, "-c", USE + code], same=status is not None)
+    by_name = t.run([python, "-c", BY_NAME], agent=False)
+    t.equal((by_name.rc, by_name.out, by_name.err), (0, "ImportError\n", ""), "the agent's file imported by name")
+    t.equal(t.store().sessions, [], "sessions")
+
+
+@test
+def core_is_missing(t):
+    """The preloaded file alone: nothing happens, and only CIRRON_DEBUG makes it say so."""
+    alone = t.folder / "alone" / AGENT.name
+    alone.parent.mkdir()
+    alone.write_bytes(AGENT.read_bytes())
+    command = [PYTHONS[0], "-c", "import sys; print('cirron' in sys.builtin_module_names); sys.exit(3)"]
+    for more in ({}, {"CIRRON_DEBUG": "0"}, {"CIRRON_DEBUG": "On", "CIRRON_ENABLED": "off"}):
+        done = t.run(command, False, {"LD_PRELOAD": alone, **more})
+        t.equal((done.rc, done.out, done.err), (3, "False\n", ""), f"run with {more}")
+    done = t.run(command, False, {"LD_PRELOAD": alone, "CIRRON_DEBUG": "On"})
+    t.equal((done.rc, done.out, done.err.count("\n")), (3, "False\n", 1), "run with CIRRON_DEBUG")
+    t.check(done.err.startswith("cirron: nothing is recorded: ") and CORE.name in done.err, f"what is said: {done.err!r}")
+
+
+@test
+def other_libc(t):
+    if not shutil.which("musl-gcc"):
+        raise Skip("no musl-gcc")
+    source, program = t.folder / "v.c", t.folder / "v"
+    source.write_text(FAKE)
+    subprocess.run(["musl-gcc", '-DVERSION="3.13.0 (main)"', "-rdynamic", "-o", program, source], check=True)
+    t.collect()
+    plain, _ = t.both([program])
+    t.equal(plain.rc, 5, "exit status")
+    done = t.run([program], env={"CIRRON_DEBUG": "1"})
+    t.equal((done.rc, done.out, done.err.count("\n")), (5, plain.out, 1), "run with CIRRON_DEBUG")
+    t.check(done.err.startswith("cirron: nothing is recorded: "), f"what is said: {done.err!r}")
 
 
 @test
