@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from harness import PYTHONS, Skip, test, test_each
+from harness import AGENT, PYTHONS, Skip, test, test_each
 
 JOB = """
 try:
@@ -173,6 +173,8 @@ def of_another_user(t):
         subprocess.run([PYTHONS[0], "-S", "-c", ""], user=65534, check=True)
     except OSError:
         raise Skip("another user may not start this interpreter") from None
+    if subprocess.run(["test", "-r", AGENT], user=65534).returncode:
+        raise Skip("another user may not read the agent")
     t.folder.chmod(0o777)
     path = t.folder / "odd.sock"
     seen = []
