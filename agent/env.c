@@ -38,8 +38,7 @@ static void say(const char *format, va_list args) {
   errno = saved;
 }
 
-static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void complain(const char *format, ...) {
+void env_complain(const char *format, ...) {
   va_list args;
   va_start(args, format);
   say(format, args);
@@ -95,12 +94,12 @@ static int parse_word(const char *text, const char *words) {
 /* A number like 0.25, 1e-3 or 2; no sign, no name. By hand, because strtod follows the script's locale. */
 static bool parse_number(const char *text, double *out) {
   double value = 0, scale = 1;
-  int digits = 0, exponent = 0, sign = 1;
+  int digits = 0, decimals = 0, exponent = 0, sign = 1;
   for (; *text >= '0' && *text <= '9'; text++, digits++)
     value = value * 10 + (*text - '0');
   if (*text == '.')
-    for (text++; *text >= '0' && *text <= '9'; text++, digits++)
-      value += (*text - '0') * (scale /= 10);
+    for (text++; *text >= '0' && *text <= '9'; text++, digits++, decimals++)
+      value = value * 10 + (*text - '0');
   if (digits == 0 || digits > 300)
     return false;
   if (*text == 'e' || *text == 'E') {
@@ -112,10 +111,47 @@ static bool parse_number(const char *text, double *out) {
     for (; *text >= '0' && *text <= '9' && exponent < 300; text++)
       exponent = exponent * 10 + (*text - '0');
   }
-  for (; exponent > 0; exponent--)
-    value = sign > 0 ? value * 10 : value / 10;
-  *out = value;
+  exponent = sign * exponent - decimals;
+  for (int i = exponent < 0 ? -exponent : exponent; i > 0; i--)
+    scale *= 10; /* exact up to 10^22, so what people write comes out as they wrote it */
+  *out = exponent < 0 ? value / scale : value * scale;
   return *text == '\0';
+}
+
+/* The bit of text[0..len) in "a|b|c"; 0: none. */
+static unsigned word_bit(const char *text, size_t len, const char *words) {
+  for (unsigned bit = 1; *words; bit <<= 1) {
+    size_t n = strcspn(words, "|");
+    if (n == len && strncasecmp(text, words, n) == 0)
+      return bit;
+    words += n + (words[n] == '|');
+  }
+  return 0;
+}
+
+unsigned env_framework(const char *name, size_t len) {
+  return word_bit(name, len, ENV_FRAMEWORKS);
+}
+
+/* Words of "a|b|c" with commas between; blanks around them do not count. */
+static bool parse_words(const char *text, const char *words, unsigned *out) {
+  unsigned all = 0;
+  for (;;) {
+    text += strspn(text, " ");
+    size_t len = strcspn(text, ",");
+    size_t end = len;
+    while (end > 0 && text[end - 1] == ' ')
+      end--;
+    unsigned bit = word_bit(text, end, words);
+    if (!bit)
+      return false;
+    all |= bit;
+    if (text[len] == 0)
+      break;
+    text += len + 1;
+  }
+  *out = all;
+  return true;
 }
 
 /* Bytes, or with the suffix K or M, made a power of two by going up. In cells. */
@@ -161,15 +197,16 @@ static bool parse_socket(const char *text, struct env *env) {
 
 /* The table. */
 
-enum setting_type { TYPE_BOOL, TYPE_WORD, TYPE_UINT, TYPE_NUMBER, TYPE_RING, TYPE_SOCKET, TYPE_ANY };
+enum setting_type { TYPE_BOOL, TYPE_WORD, TYPE_UINT, TYPE_NUMBER, TYPE_RING, TYPE_SOCKET, TYPE_WORDS, TYPE_ANY };
 
 struct setting {
   const char *name; /* without CIRRON_ */
   enum setting_type type;
-  const char *allowed;  /* for people; for TYPE_WORD also the words */
+  const char *allowed;  /* for people; for TYPE_WORD and TYPE_WORDS also the words */
   const char *fallback; /* for people */
   size_t offset;        /* in struct env, or NOT_KEPT */
   double min, max;
+  bool unused; /* by this version: said where it is set */
 };
 
 #define NOT_KEPT ((size_t)-1)
@@ -177,28 +214,28 @@ struct setting {
 #define KEPT(field) offsetof(struct env, field)
 
 static const struct setting settings[] = {
-    {"ENABLED", TYPE_BOOL, BOOLEAN, "1", KEPT(enabled), 0, 0},
-    {"SOCKET", TYPE_SOCKET, "a path of at most 107 bytes", "no collector", NOT_KEPT, 0, 0},
-    {"AUTOSTART", TYPE_BOOL, BOOLEAN, "1", KEPT(autostart), 0, 0},
-    {"TRANSPORT", TYPE_WORD, "auto|socket", "auto", KEPT(transport), 0, 0},
-    {"OUTPUT", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
-    {"OUTPUT_DIR", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
-    {"SNAPSHOTS", TYPE_WORD, "stats|sampled|full|off", "stats", NOT_KEPT, 0, 0},
-    {"SAMPLE_RATE", TYPE_NUMBER, "a number from 0 to 1", "0.01", NOT_KEPT, 0, 1},
-    {"SNAPSHOT_WAIT_MS", TYPE_UINT, "a whole number from 0 to 600000", "the built-in bound", NOT_KEPT, 0, 600000},
-    {"FLUSH_INTERVAL", TYPE_NUMBER, "seconds from 0.001 to 3600", "1.0", NOT_KEPT, 0.001, 3600},
-    {"FRAMEWORKS", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
-    {"FRAMES", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
-    {"MAX_OVERHEAD", TYPE_NUMBER, "per cent, a number above 0 and up to 100", "no bound", KEPT(max_overhead), 1e-9, 100},
-    {"MODULE_DEPTH", TYPE_UINT, "a whole number from 1 to 63", "1", KEPT(module_depth), 1, 63},
-    {"WORKERS", TYPE_BOOL, BOOLEAN, "0", KEPT(workers), 0, 0},
-    {"CPU_TIME", TYPE_WORD, "auto|on|off", "auto", KEPT(cpu_time), 0, 0},
-    {"CUDA", TYPE_WORD, "auto|cupti|launch|off", "auto", NOT_KEPT, 0, 0},
-    {"OVERHEAD_CHECK", TYPE_BOOL, BOOLEAN, "0", KEPT(overhead_check), 0, 0},
-    {"RING_BYTES", TYPE_RING, "64K to 64M, in bytes or with K or M", "1M", KEPT(ring_cells), 0, 0},
-    {"RING_BYTES_MAX", TYPE_RING, "64K to 64M, in bytes or with K or M", "16M", KEPT(ring_cells_max), 0, 0},
-    {"RUN_ID", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0},
-    {"DEBUG", TYPE_BOOL, BOOLEAN, "0", KEPT(debug), 0, 0},
+    {"ENABLED", TYPE_BOOL, BOOLEAN, "1", KEPT(enabled), 0, 0, false},
+    {"SOCKET", TYPE_SOCKET, "a path of at most 107 bytes", "no collector", NOT_KEPT, 0, 0, false},
+    {"AUTOSTART", TYPE_BOOL, BOOLEAN, "1", KEPT(autostart), 0, 0, false},
+    {"TRANSPORT", TYPE_WORD, "auto|socket", "auto", KEPT(transport), 0, 0, false},
+    {"OUTPUT", TYPE_WORDS, ENV_SINKS, "spool", KEPT(output), 0, 0, false},
+    {"OUTPUT_DIR", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0, false},
+    {"SNAPSHOTS", TYPE_WORD, "stats|sampled|full|off", "stats", KEPT(snapshots), 0, 0, true},
+    {"SAMPLE_RATE", TYPE_NUMBER, "a number from 0 to 1", "0.01", KEPT(sample_rate), 0, 1, true},
+    {"SNAPSHOT_WAIT_MS", TYPE_UINT, "a whole number from 0 to 600000", "the built-in bound", NOT_KEPT, 0, 600000, true},
+    {"FLUSH_INTERVAL", TYPE_NUMBER, "seconds from 0.001 to 3600", "1.0", KEPT(flush_interval), 0.001, 3600, false},
+    {"FRAMEWORKS", TYPE_WORDS, ENV_FRAMEWORKS "|none", "all of them", KEPT(frameworks), 0, 0, false},
+    {"FRAMES", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0, true},
+    {"MAX_OVERHEAD", TYPE_NUMBER, "per cent, a number above 0 and up to 100", "no bound", KEPT(max_overhead), 1e-9, 100, false},
+    {"MODULE_DEPTH", TYPE_UINT, "a whole number from 1 to 63", "1", KEPT(module_depth), 1, 63, false},
+    {"WORKERS", TYPE_BOOL, BOOLEAN, "0", KEPT(workers), 0, 0, false},
+    {"CPU_TIME", TYPE_WORD, "auto|on|off", "auto", KEPT(cpu_time), 0, 0, false},
+    {"CUDA", TYPE_WORD, "auto|cupti|launch|off", "auto", NOT_KEPT, 0, 0, true},
+    {"OVERHEAD_CHECK", TYPE_BOOL, BOOLEAN, "0", KEPT(overhead_check), 0, 0, false},
+    {"RING_BYTES", TYPE_RING, "64K to 64M, in bytes or with K or M", "1M", KEPT(ring_cells), 0, 0, false},
+    {"RING_BYTES_MAX", TYPE_RING, "64K to 64M, in bytes or with K or M", "16M", KEPT(ring_cells_max), 0, 0, false},
+    {"RUN_ID", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0, false},
+    {"DEBUG", TYPE_BOOL, BOOLEAN, "0", KEPT(debug), 0, 0, false},
 };
 
 /* Not ours, and no typos: other programs of this house, the Python package of the same name, and what Kubernetes sets in every
@@ -259,6 +296,8 @@ static bool setting_apply(const struct setting *setting, const char *text, struc
     return true;
   case TYPE_RING:
     return parse_ring(text, to);
+  case TYPE_WORDS:
+    return parse_words(text, setting->allowed, to);
   case TYPE_SOCKET:
     return parse_socket(text, env);
   case TYPE_ANY:
@@ -267,15 +306,20 @@ static bool setting_apply(const struct setting *setting, const char *text, struc
   return true;
 }
 
-static_assert(sizeof(enum env_cpu_time) == sizeof(unsigned) && sizeof(enum env_transport) == sizeof(unsigned),
+static_assert(sizeof(enum env_cpu_time) == sizeof(unsigned) && sizeof(enum env_transport) == sizeof(unsigned) &&
+                  sizeof(enum env_snapshots) == sizeof(unsigned),
               "kept by number");
 
 static void setting_read(const struct setting *setting, struct env *env) {
   char name[32];
   (void)snprintf(name, sizeof(name), PREFIX "%s", setting->name);
   const char *text = getenv(name);
-  if (text && *text && !setting_apply(setting, text, env))
-    complain("%s=%.60s is not allowed: %s; using %s", name, text, setting->allowed, setting->fallback);
+  if (!text || !*text)
+    return;
+  if (!setting_apply(setting, text, env))
+    env_complain("%s=%.60s is not allowed: %s; using %s", name, text, setting->allowed, setting->fallback);
+  else if (setting->unused && strcasecmp(text, "auto") != 0 && strcasecmp(text, "off") != 0)
+    env_complain("%s has no effect in this version", name);
 }
 
 /* Unknown names. */
@@ -328,8 +372,8 @@ static void complain_unknown(const char *name, size_t len) {
       best = &settings[i];
     }
   }
-  complain(PREFIX "%.*s is no setting of cirron and is ignored; the closest one is " PREFIX "%s", len < 60 ? (int)len : 60,
-           name, best->name);
+  env_complain(PREFIX "%.*s is no setting of cirron and is ignored; the closest one is " PREFIX "%s", len < 60 ? (int)len : 60,
+               name, best->name);
 }
 
 static void check_names(void) {
@@ -348,12 +392,17 @@ void env_read(struct env *out) {
                       .autostart = true,
                       .ring_cells = (1u << 20) / RING_CELL,
                       .ring_cells_max = (16u << 20) / RING_CELL,
-                      .module_depth = 1};
+                      .module_depth = 1,
+                      .sample_rate = 0.01,
+                      .flush_interval = 1.0,
+                      .frameworks = ENV_FRAMEWORKS_ALL,
+                      .output = ENV_SPOOL};
   for (size_t i = 0; i < COUNT(settings); i++) {
     setting_read(&settings[i], out);
     if (!out->enabled) /* the first of the table: off is off, without a word */
       return;
   }
+  out->frameworks &= ENV_FRAMEWORKS_ALL; /* none is none of them */
   check_names();
   debug_on = out->debug;
 }
@@ -381,7 +430,7 @@ static int rank_of(const char *first, const char *second, bool *told) {
     if (parse_uint(text, INT_MAX, &value))
       return (int)value;
     if (!*told)
-      complain("%s=%.60s is not allowed: a whole number from 0 to %d; taken as not set", names[i], text, INT_MAX);
+      env_complain("%s=%.60s is not allowed: a whole number from 0 to %d; taken as not set", names[i], text, INT_MAX);
     *told = true;
   }
   return -1;

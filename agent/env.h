@@ -9,6 +9,16 @@
 enum env_cpu_time { ENV_CPU_AUTO, ENV_CPU_ON, ENV_CPU_OFF };
 enum env_transport { ENV_TRANSPORT_AUTO, ENV_TRANSPORT_SOCKET };
 
+#define ENV_FRAMEWORKS "torch|tensorflow|keras|transformers|sklearn"
+#define ENV_SINKS "spool|stdout|log|none"
+enum { /* bits, in the order of the words */
+       ENV_TORCH = 1,
+       ENV_TRANSFORMERS = 8,
+       ENV_FRAMEWORKS_ALL = 31,
+       ENV_SPOOL = 1,
+};
+enum env_snapshots { ENV_STATS, ENV_SAMPLED, ENV_FULL, ENV_SNAPSHOTS_OFF };
+
 struct env {
   bool enabled;            /* CIRRON_ENABLED */
   bool autostart;          /* CIRRON_AUTOSTART: a private collectord where none is there */
@@ -23,6 +33,11 @@ struct env {
   unsigned module_depth;   /* CIRRON_MODULE_DEPTH */
   enum env_cpu_time cpu_time;
   enum env_transport transport;
+  enum env_snapshots snapshots; /* CIRRON_SNAPSHOTS; this and the next two are defaults of profile() */
+  double sample_rate;           /* CIRRON_SAMPLE_RATE, 0 to 1 */
+  double flush_interval;        /* CIRRON_FLUSH_INTERVAL, seconds */
+  unsigned frameworks;          /* CIRRON_FRAMEWORKS: those that are observed, bits of ENV_FRAMEWORKS */
+  unsigned output;              /* CIRRON_OUTPUT, default of profile(): bits of ENV_SINKS */
 };
 
 /* Reads the settings. A bad value: one line on stderr that names it and what is allowed, and the default holds. Called once an
@@ -40,6 +55,12 @@ struct env_ranks env_ranks(void);
 
 /* CIRRON_RUN_ID, else TORCHELASTIC_RUN_ID, else SLURM_JOB_ID, else "". */
 const char *env_run_id(void);
+
+/* The bit of a framework in ENV_FRAMEWORKS; 0: there is none of that name. */
+unsigned env_framework(const char *name, size_t len);
+
+/* One line on stderr, prefixed "cirron: ", for what a user has to know. Safe anywhere. */
+void env_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* For CIRRON_DEBUG: one line, prefixed "cirron: ", by one write(2) to descriptor 2. Safe anywhere. */
 void env_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));

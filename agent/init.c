@@ -17,11 +17,13 @@
 #include "attach.h"
 #include "check.h"
 #include "cost.h"
+#include "frameworks.h"
 #include "glibc.h"
 #include "keep.h"
 #include "link.h"
 #include "loop.h"
 #include "module_state.h"
+#include "observe.h"
 #include "scope.h"
 #include "session.h"
 #include "shed.h"
@@ -40,6 +42,8 @@ static void agent_forked(void) {
   module_left_forget();
 }
 
+static bool started_on; /* tracing was on when the interpreter was found */
+
 bool agent_start(void) {
   static bool started;
   if (started)
@@ -48,12 +52,22 @@ bool agent_start(void) {
   env_read(&session_env);
   if (!session_env.enabled)
     return false;
+  started_on = true;
   session_init();
   torch_add_probes();
+  observe_allowed = frameworks_allow;
   task_add_probes();
   check_start();
   shed_start();
   return pthread_atfork(NULL, NULL, agent_forked) == 0;
+}
+
+bool agent_resume(void) {
+  if (!started_on || !session_ended())
+    return false;
+  agent_forked();
+  session_env.enabled = true;
+  return true;
 }
 
 __attribute__((constructor)) static void agent_load(void) {

@@ -11,6 +11,7 @@
 #include "attach.h"
 #include "cost.h"
 #include "glibc.h"
+#include "module_cirron.h"
 #include "module_config.h"
 #include "module_state.h"
 #include "module_trace.h"
@@ -224,10 +225,14 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 #define DOC_PROFILE                                                                                                            \
   "profile(config=None, frameworks=None, snapshots=None, sample_rate=None, flush_interval=None,\n"                             \
   "        enabled=True, path=None, output=None)\n--\n\n"                                                                      \
-  "Returns the handle of this process's tracing, which runs already. Arguments are checked:\n"                                 \
-  "TypeError or ValueError for what cannot be. enabled=False ends the tracing of this process\n"                               \
-  "for good. The other settings are kept in the handle's `settings`, and have no effect in this\n"                             \
-  "version, which takes no snapshots and writes to the collector only."
+  "The handle of this process's tracing. Called once; a second call gives the same handle and\n"                               \
+  "warns. After shutdown() it may be called again, and a new session begins.\n\n"                                              \
+  "What is given holds, else what config= says (a dict), else `profiling:` of the nearest\n"                                   \
+  "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_... . frameworks: those\n"                    \
+  "that are observed by themselves, [] for none. enabled=False: nothing is recorded. TypeError or\n"                           \
+  "ValueError for what cannot be. This version takes no snapshots: snapshots and sample_rate have no\n"                        \
+  "effect."
+#define DOC_GET_DEFAULT "get_default()\n--\n\nThe Cirron object that the functions of this module use."
 #define DOC_TRACE                                                                                                              \
   "trace(format='tree', name=None, last=None)\n--\n\n"                                                                         \
   "What this process recorded, without leaving it. 'tree' prints one line a span, or shows it in a\n"                          \
@@ -268,6 +273,7 @@ static struct py_method functions[] = {
     {"trace", MODULE_CALL(module_trace), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_TRACE},
     {"find_cirron_yaml", MODULE_CALL(module_find_yaml), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_FIND_YAML},
     {"load_cirron_yaml", MODULE_CALL(module_load_yaml), PY_METH_VARARGS | PY_METH_KEYWORDS, DOC_LOAD_YAML},
+    {"get_default", module_get_default, PY_METH_NOARGS, DOC_GET_DEFAULT},
     {"flush", module_flush, PY_METH_NOARGS, DOC_FLUSH},
     {"shutdown", module_shutdown, PY_METH_NOARGS, DOC_SHUTDOWN},
     {"health", module_health, PY_METH_NOARGS, DOC_HEALTH},
@@ -300,7 +306,7 @@ static int module_exec(PyObject *module) {
                  module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
                  module_add_type(module, "Profiler", module_profiler_type(), &s->profiler_type) ||
                  module_wrap_types(module, &s->wrap) || module_errors(module, &s->errors) ||
-                 module_config_types(module, &s->config)
+                 module_config_types(module, &s->config) || module_cirron_type(module, &s->cirron_type)
              ? -1
              : 0;
 }
@@ -312,9 +318,9 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
   const struct module_wrap_state *w = &s->wrap;
   const struct module_errors *e = &s->errors;
   const struct module_config_state *c = &s->config;
-  PyObject *held[] = {s->scope_type, s->iter_type,    s->profiler_type, s->profiler, s->decorate, w->base_type,
-                      w->meta_type,  w->special_type, w->call_type,     w->types,    e->base,     e->dependency,
-                      e->yaml,       c->file,         c->profiling,     c->serving,  s->trace};
+  PyObject *held[] = {s->scope_type,   s->iter_type, s->profiler_type, s->profiler, s->decorate,   w->base_type, w->meta_type,
+                      w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml,      c->file,
+                      c->profiling,    c->serving,   s->cirron_type,   s->cirron,   s->trace};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -328,9 +334,10 @@ static int module_clear(PyObject *module) {
   struct module_wrap_state *w = &s->wrap;
   struct module_errors *e = &s->errors;
   struct module_config_state *c = &s->config;
-  PyObject **held[] = {&s->scope_type, &s->iter_type,    &s->profiler_type, &s->profiler, &s->decorate, &w->base_type,
-                       &w->meta_type,  &w->special_type, &w->call_type,     &w->types,    &e->base,     &e->dependency,
-                       &e->yaml,       &c->file,         &c->profiling,     &c->serving,  &s->trace};
+  PyObject **held[] = {&s->scope_type, &s->iter_type,   &s->profiler_type, &s->profiler,  &s->decorate,
+                       &w->base_type,  &w->meta_type,   &w->special_type,  &w->call_type, &w->types,
+                       &e->base,       &e->dependency,  &e->yaml,          &c->file,      &c->profiling,
+                       &c->serving,    &s->cirron_type, &s->cirron,        &s->trace};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;

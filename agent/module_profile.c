@@ -1,15 +1,22 @@
 /* profile(...) and its handle; flush, shutdown, health.
  *
- * Preloading alone traces, so profile() has little to start: it checks and keeps what it is given, and `enabled=False` stops the
- * tracing of this process for good. What is kept is shown by Profiler.settings; which settings have an effect already is said in
- * the text of profile() (module.c).
+ * Preloading alone traces. profile() settles what holds for this process and gives the one handle there is; it may be called again
+ * after shutdown(), and then a new session begins. `enabled=False` is a handle, too, and nothing is recorded under it.
  */
-#include <math.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clock.h"
+#include "frameworks.h"
+#include "glibc.h"
+#include "init.h"
 #include "keep.h"
 #include "link.h"
+#include "module_cirron.h"
+#include "module_config.h"
+#include "module_settings.h"
 #include "module_state.h"
 #include "module_trace.h"
 #include "module_watch.h"
@@ -19,9 +26,12 @@
 #include "shed.h"
 
 struct profiler {
-  PyObject *settings; /* what was asked for, checked: a dict */
+  PyObject *settings; /* what holds: a dict */
+  PyObject *cirron;   /* whose profile() was called */
   bool disabled;      /* by enabled=False */
 };
+
+#define LOGGER "cirron.profiler"
 
 static struct profiler *profiler_of(PyObject *self) {
   return module_body(self);
@@ -32,191 +42,156 @@ static void stop(void) {
   session_close();
 }
 
-/* --- checking arguments: 0, or -1 with an error --- */
+/* --- settings --- */
 
-static int wrong_type(const char *what, const char *wanted, PyObject *value) {
-  py.PyErr_Format(module_error(py.PyExc_TypeError), "profile(): %s must be %s, not '%.200s'", what, wanted,
-                  py_class_name(value));
-  return -1;
+enum { CONFIG, FRAMEWORKS, SNAPSHOTS, SAMPLE_RATE, FLUSH_INTERVAL, PATH, OUTPUT, ARGUMENTS };
+static const char *const arguments[ARGUMENTS] = {"config",         "frameworks", "snapshots", "sample_rate",
+                                                 "flush_interval", "path",       "output"};
+
+static bool is_given(PyObject *value) { /* None means "not given" everywhere */
+  return value && value != py._Py_NoneStruct;
 }
 
-static int check_snapshots(PyObject *value) {
-  static const char *const modes[] = {"stats", "sampled", "full", "off"};
-  if (!module_is(value, py.PyUnicode_Type))
-    return wrong_type("snapshots", "a string", value);
-  for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
-    if (py.PyUnicode_CompareWithASCIIString(value, modes[i]) == 0)
-      return 0;
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "profile(): snapshots must be 'stats', 'sampled', 'full' or 'off', not %R",
-                  value);
-  return -1;
-}
-
-static int check_number(const char *what, PyObject *value, double *out) {
-  bool number = module_is(value, py.PyFloat_Type) || (module_is(value, py.PyLong_Type) && py_type(value) != py.PyBool_Type);
-  if (!number)
-    return wrong_type(what, "a number", value);
-  *out = py.PyFloat_AsDouble(value);
-  return *out == -1.0 && py.PyErr_Occurred() ? -1 : 0;
-}
-
-static int check_sample_rate(PyObject *value) {
-  double rate;
-  if (check_number("sample_rate", value, &rate) < 0)
+/* `path` names the file of settings; an existing folder is where to write to. True: it is the latter. */
+static int path_is_folder(PyObject *path) {
+  char text[PATH_MAX];
+  if (module_config_path(path, text, sizeof text) < 0)
     return -1;
-  if (rate >= 0.0 && rate <= 1.0)
+  int fd = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0)
     return 0;
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "profile(): sample_rate must lie between 0 and 1, not %R", value);
-  return -1;
+  close(fd);
+  return 1;
 }
 
-static int check_flush_interval(PyObject *value) {
-  double seconds;
-  if (check_number("flush_interval", value, &seconds) < 0)
-    return -1;
-  if (seconds > 0.0 && !isinf(seconds))
-    return 0;
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "profile(): flush_interval must be a number of seconds above 0, not %R",
-                  value);
-  return -1;
+static int take_file(PyObject *out, PyObject *path) {
+  PyObject *section = module_config_profiling(path);
+  int r = section ? module_settings_section(out, "profile", section) : -1;
+  module_drop(section);
+  return r;
 }
 
-/* A list or tuple of strings, each of which `one` accepts. */
-static int check_strings(const char *what, PyObject *value, int (*one)(PyObject *)) {
-  if (!module_is(value, py.PyList_Type) && !module_is(value, py.PyTuple_Type))
-    return wrong_type(what, "a list of strings", value);
-  PyObject *items = py.PySequence_Tuple(value);
-  Py_ssize_t n = items ? py.PyTuple_Size(items) : 0;
-  int bad = items ? 0 : -1;
-  for (Py_ssize_t i = 0; i < n && !bad; i++) {
-    PyObject *item = py.PyTuple_GetItem(items, i);
-    if (module_is(item, py.PyUnicode_Type)) {
-      bad = one(item);
-    } else {
-      py.PyErr_Format(module_error(py.PyExc_ValueError), "profile(): items of %s must be strings, not %R", what, item);
-      bad = -1;
-    }
-  }
-  module_drop(items);
-  return bad;
-}
-
-static int check_framework(PyObject *name) {
-  static const char *const known[] = {"torch", "tensorflow", "keras", "transformers", "sklearn"};
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    if (py.PyUnicode_CompareWithASCIIString(name, known[i]) == 0)
-      return 0;
-  struct module_text text;
-  if (module_text(name, &text)) {
-    py.PySys_WriteStderr(
-        "cirron: profile(): no framework '%.100s'; known are torch, tensorflow, keras, transformers, sklearn\n", text.text);
-    module_text_drop(&text);
-  }
-  return 0; /* a name for another version of us is no reason to stop a training */
-}
-
-static int check_frameworks(PyObject *value) {
-  return check_strings("frameworks", value, check_framework);
-}
-
-static int check_sink(PyObject *name) {
-  static const char *const known[] = {"spool", "stdout", "log", "none"};
-  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    if (py.PyUnicode_CompareWithASCIIString(name, known[i]) == 0)
-      return 0;
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "profile(): output %R is not valid: 'spool', 'stdout', 'log' or 'none'",
-                  name);
-  return -1;
-}
-
-static int check_output(PyObject *value) {
-  return module_is(value, py.PyUnicode_Type) ? check_sink(value) : check_strings("output", value, check_sink);
-}
-
-static int check_path(PyObject *value) {
-  PyObject *path = py.PyOS_FSPath(value);
-  module_drop(path);
-  return path ? 0 : wrong_type("path", "a path", value);
-}
-
-static int check_config(PyObject *value) {
-  return module_is(value, py.PyDict_Type) ? 0 : wrong_type("config", "a dict", value);
-}
-
-static const struct setting {
-  const char *name;
-  int (*check)(PyObject *value);
-  bool in_config; /* may be given in config= too, beneath the argument */
-} settings[] = {
-    {"config", check_config, false},
-    {"frameworks", check_frameworks, true},
-    {"snapshots", check_snapshots, true},
-    {"sample_rate", check_sample_rate, true},
-    {"flush_interval", check_flush_interval, true},
-    {"path", check_path, false},
-    {"output", check_output, false},
-};
-#define SETTINGS (sizeof settings / sizeof settings[0])
-
-static int take(PyObject *out, const struct setting *setting, PyObject *value) {
-  if (!value || value == py._Py_NoneStruct) /* None means "not given" everywhere */
-    return 0;
-  return setting->check(value) < 0 ? -1 : py.PyDict_SetItemString(out, setting->name, value);
-}
-
-/* All that was given and is right, as a new dict; NULL with an error. */
-static PyObject *check_all(PyObject *const given[SETTINGS]) {
+/* What was given as arguments, checked, and so that nothing has happened yet where something is wrong. */
+static PyObject *check_arguments(PyObject *const given[ARGUMENTS]) {
   PyObject *out = py.PyDict_New();
-  int bad = out ? take(out, &settings[0], given[0]) : -1;
-  for (size_t i = 1; i < SETTINGS && !bad; i++) {
-    bool layered = settings[i].in_config && given[0] && given[0] != py._Py_NoneStruct;
-    PyObject *beneath = layered ? py_dict_get(given[0], settings[i].name) : NULL;
-    bad = !beneath && py.PyErr_Occurred() ? -1 : take(out, &settings[i], beneath);
-    if (!bad)
-      bad = take(out, &settings[i], given[i]);
-  }
-  if (!bad)
+  int r = out ? module_setting_put(out, "profile", "config", given[CONFIG]) : -1;
+  if (r == 0 && is_given(given[CONFIG]))
+    r = module_settings_section(out, "profile", given[CONFIG]);
+  for (size_t i = CONFIG + 1; i < ARGUMENTS && r == 0; i++)
+    r = module_setting_put(out, "profile", arguments[i], given[i]);
+  if (r == 0)
     return out;
   module_drop(out);
   return NULL;
 }
 
-static PyObject *profiler_get(struct module_state *state) {
-  if (!state->profiler) {
-    PyObject *made = py.PyType_GenericAlloc((PyTypeObject *)state->profiler_type, 0);
-    PyObject *dict = made ? py.PyDict_New() : NULL;
-    if (!dict) {
-      module_drop(made);
-      return NULL;
-    }
-    profiler_of(made)->settings = dict;
-    state->profiler = made;
+/* The layers, from the lowest: built in and CIRRON_..., Cirron(...), cirron.yaml, config=, the other arguments. */
+static PyObject *settle(PyObject *cirron, PyObject *const given[ARGUMENTS]) {
+  PyObject *over = check_arguments(given), *out = over ? module_settings_defaults() : NULL;
+  bool path = is_given(given[PATH]);
+  int folder = out && path ? path_is_folder(given[PATH]) : 0;
+  int r = out && folder >= 0 ? py.PyDict_Update(out, module_cirron_layer(cirron)) : -1;
+  if (r == 0)
+    r = take_file(out, path && !folder ? given[PATH] : NULL);
+  if (r == 0 && folder)
+    r = module_setting_put(out, "profile", "output_dir", given[PATH]);
+  if (r == 0)
+    r = py.PyDict_Update(out, over);
+  module_drop(over);
+  if (r == 0)
+    return out;
+  module_drop(out);
+  return NULL;
+}
+
+/* Says once for each profiler what was asked for and is not there. */
+static int warn_unused(PyObject *const given[ARGUMENTS]) {
+  if (!is_given(given[SAMPLE_RATE]) &&
+      (!is_given(given[SNAPSHOTS]) || py.PyUnicode_CompareWithASCIIString(given[SNAPSHOTS], "off") == 0))
+    return 0;
+  return module_warn(LOGGER,
+                     py.PyUnicode_FromFormat("cirron: profile(): snapshots and sample_rate have no effect in this version, "
+                                             "which takes no snapshots"));
+}
+
+/* --- profile --- */
+
+/* Takes over `settings`. */
+static PyObject *profiler_new(struct module_state *state, PyObject *cirron, PyObject *settings) {
+  PyObject *made = settings ? py.PyType_GenericAlloc((PyTypeObject *)state->profiler_type, 0) : NULL;
+  if (!made) {
+    module_drop(settings);
+    return NULL;
   }
-  return state->profiler;
+  py.Py_IncRef(cirron);
+  *profiler_of(made) = (struct profiler){.settings = settings, .cirron = cirron};
+  return made;
+}
+
+/* Recording goes on, or begins anew where it was ended. 0, or -1 with an error. */
+static int start(PyObject *profiler) {
+  if (!session_env.enabled && !agent_resume()) {
+    profiler_of(profiler)->disabled = true;
+    if (!session_ended())
+      return module_warn(
+          LOGGER, py.PyUnicode_FromFormat("cirron: profile(): other threads still hold what shutdown() ended; nothing is "
+                                          "recorded any more in this process"));
+    return 0;
+  }
+  frameworks_choose(module_settings_frameworks(profiler_of(profiler)->settings));
+  (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
+  return 0;
+}
+
+static PyObject *make(struct module_state *state, PyObject *cirron, bool on, PyObject *const given[ARGUMENTS]) {
+  PyObject *made = profiler_new(state, cirron, on ? settle(cirron, given) : py.PyDict_New());
+  if (!made)
+    return NULL;
+  if (state->profiler) { /* a warning's handler has called us */
+    module_drop(made);
+    made = state->profiler;
+    py.Py_IncRef(made);
+    return made;
+  }
+  state->profiler = made;
+  py.Py_IncRef(made);
+  if (!on) {
+    profiler_of(made)->disabled = true;
+    stop();
+    return made;
+  }
+  if (start(made) == 0 && warn_unused(given) == 0)
+    return made;
+  module_drop(made);
+  return NULL;
+}
+
+PyObject *module_profile_of(PyObject *module, PyObject *cirron, PyObject *args, PyObject *kwargs) {
+  static char *names[] = {"config",  "frameworks", "snapshots", "sample_rate", "flush_interval",
+                          "enabled", "path",       "output",    NULL};
+  struct module_state *state = py.PyModule_GetState(module);
+  PyObject *given[ARGUMENTS] = {0}, *enabled = py._Py_TrueStruct;
+  const char *format = cirron ? "|O$OOOOOOO:profile" : "|OOOOOOOO:profile";
+  if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &given[CONFIG], &given[FRAMEWORKS], &given[SNAPSHOTS],
+                                      &given[SAMPLE_RATE], &given[FLUSH_INTERVAL], &enabled, &given[PATH], &given[OUTPUT]))
+    return NULL;
+  if (state->profiler) {
+    PyObject *there = state->profiler;
+    py.Py_IncRef(there);
+    if (module_warn(LOGGER,
+                    py.PyUnicode_FromFormat("cirron: profile() was called more than once; the first call's settings hold, "
+                                            "until shutdown()")) == 0)
+      return there;
+    module_drop(there);
+    return NULL;
+  }
+  int on = enabled == py._Py_NoneStruct ? 1 : py.PyObject_IsTrue(enabled);
+  PyObject *whose = on < 0 ? NULL : cirron ? cirron : module_default(module);
+  return whose ? make(state, whose, on, given) : NULL;
 }
 
 PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"config",  "frameworks", "snapshots", "sample_rate", "flush_interval",
-                          "enabled", "path",       "output",    NULL};
-  PyObject *given[SETTINGS] = {0}, *enabled = py._Py_TrueStruct;
-  if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOOOOOO:profile", names, &given[0], &given[1], &given[2], &given[3],
-                                      &given[4], &enabled, &given[5], &given[6]))
-    return NULL;
-  int on = enabled == py._Py_NoneStruct ? 1 : py.PyObject_IsTrue(enabled);
-  PyObject *checked = on < 0 ? NULL : check_all(given); /* before anything is changed */
-  PyObject *self = checked ? profiler_get(py.PyModule_GetState(module)) : NULL;
-  int r = self ? py.PyDict_Update(profiler_of(self)->settings, checked) : -1;
-  module_drop(checked);
-  if (r < 0)
-    return NULL;
-  if (!on) {
-    profiler_of(self)->disabled = true;
-    stop();
-  } else if (session_env.enabled) {
-    (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
-  }
-  py.Py_IncRef(self);
-  return self;
+  return module_profile_of(module, NULL, args, kwargs);
 }
 
 /* --- flush, shutdown, health --- */
@@ -229,11 +204,23 @@ PyObject *module_flush(PyObject *self, PyObject *unused) {
   return module_none();
 }
 
-PyObject *module_shutdown(PyObject *self, PyObject *unused) {
-  (void)self;
+PyObject *module_shutdown(PyObject *module, PyObject *unused) {
+  struct module_state *state = py.PyModule_GetState(module);
+  PyObject *ended = state->profiler;
   (void)unused;
   stop();
+  state->profiler = NULL; /* profile() may be called again */
+  module_drop(ended);
   return module_none();
+}
+
+/* Of a handle that is no longer the one there is: nothing. */
+static PyObject *shutdown_handle(PyObject *self, PyObject *unused) {
+  PyObject *module = py.PyObject_GetAttrString(self, "__cirron__");
+  struct module_state *state = module ? py.PyModule_GetState(module) : NULL;
+  PyObject *result = !module ? NULL : state->profiler == self ? module_shutdown(module, unused) : module_none();
+  module_drop(module);
+  return result;
 }
 
 /* Takes over `value`. */
@@ -301,6 +288,21 @@ static PyObject *names_of(PyObject *models) {
   return names;
 }
 
+/* What is observed by itself: torch, where it may be and is there. */
+static PyObject *installed(bool on) {
+  PyObject *list = py.PyList_New(0), *torch = NULL;
+  PyObject *module = list && on && frameworks_allow("torch") ? py_module("torch") : NULL;
+  if (module)
+    torch = text_or_none("torch");
+  if (module && (!torch || py.PyList_Append(list, torch) < 0)) {
+    module_drop(list);
+    list = NULL;
+  }
+  module_drop(torch);
+  module_drop(module);
+  return list;
+}
+
 static int set_drops(PyObject *dict) {
   struct drops d = count_drops();
   return set_count(dict, "scope_drop_count", d.depth + d.spans) | set_count(dict, "mark_drop_count", d.marks + d.refused) |
@@ -316,7 +318,8 @@ static int set_transport(PyObject *dict, const struct session *session) {
          set(dict, "flush_mode", text_or_none(mode)) | set(dict, "spool_dir", module_none()) |
          set_count(dict, "spool_bytes", 0) | set_count(dict, "spool_drop_count", 0) |
          set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context()) |
-         set(dict, "watched", names_of(module_watched()));
+         set(dict, "installed_hooks", installed(session_env.enabled)) |
+         set(dict, "frameworks_installed", installed(session_env.enabled)) | set(dict, "watched", names_of(module_watched()));
 }
 
 static int set_kept(PyObject *dict) {
@@ -353,6 +356,7 @@ PyObject *module_health(PyObject *self, PyObject *unused) {
 
 static void profiler_dealloc(PyObject *self) {
   module_drop(profiler_of(self)->settings);
+  module_drop(profiler_of(self)->cirron);
   module_free_object(self, false);
 }
 
@@ -366,17 +370,53 @@ static PyObject *get_settings(PyObject *self, void *unused) {
   return py.PyDict_Copy(profiler_of(self)->settings);
 }
 
+static PyObject *get_cirron(PyObject *self, void *unused) {
+  (void)unused;
+  PyObject *cirron = profiler_of(self)->cirron;
+  py.Py_IncRef(cirron);
+  return cirron;
+}
+
+static PyObject *get_hooks(PyObject *self, void *unused) {
+  (void)unused;
+  return installed(session_env.enabled && !profiler_of(self)->disabled);
+}
+
+/* name -> True; there is nothing else to hold. */
+static PyObject *get_handles(PyObject *self, void *unused) {
+  PyObject *names = get_hooks(self, unused), *dict = names ? py.PyDict_New() : NULL;
+  Py_ssize_t n = dict ? py.PyObject_Size(names) : 0;
+  for (Py_ssize_t i = 0; i < n && dict; i++)
+    if (py.PyDict_SetItem(dict, py.PyList_GetItem(names, i), py._Py_TrueStruct) < 0) {
+      module_drop(dict);
+      dict = NULL;
+    }
+  module_drop(names);
+  return dict;
+}
+
+static PyObject *get_context(PyObject *self, void *unused) {
+  (void)self;
+  (void)unused;
+  return platform_context();
+}
+
 PyObject *module_profiler_type(void) {
   static struct py_method methods[] = {
       {"trace", MODULE_CALL(module_trace_of_handle), PY_METH_VARARGS | PY_METH_KEYWORDS, "The same as cirron.trace()."},
       {"flush", module_flush, PY_METH_NOARGS, "The same as cirron.flush()."},
-      {"shutdown", module_shutdown, PY_METH_NOARGS, "The same as cirron.shutdown()."},
+      {"shutdown", shutdown_handle, PY_METH_NOARGS, "The same as cirron.shutdown()."},
       {"health", module_health, PY_METH_NOARGS, "The same as cirron.health()."},
       {0},
   };
   static struct module_getset members[] = {
       {"enabled", get_enabled, NULL, "Is this process being traced?", NULL},
-      {"settings", get_settings, NULL, "What profile() was given, as a dict.", NULL},
+      {"settings", get_settings, NULL, "What holds, as a dict: built in, from CIRRON_..., Cirron(), cirron.yaml and profile().",
+       NULL},
+      {"cirron", get_cirron, NULL, "The Cirron object whose profile() was called.", NULL},
+      {"installed_hooks", get_hooks, NULL, "The frameworks that are observed, a list of names.", NULL},
+      {"hook_handles", get_handles, NULL, "The same, as the keys of a dict.", NULL},
+      {"platform_context", get_context, NULL, "Rank and run, where known: a dict.", NULL},
       {0},
   };
   static struct py_slot slots[] = {

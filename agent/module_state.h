@@ -42,9 +42,10 @@ struct module_config_state { /* CirronYaml, ProfilingConfig, ServingConfig */
 
 struct module_state {
   PyObject *scope_type, *iter_type, *profiler_type;
-  PyObject *profiler; /* the handle that profile() returns, once made */
-  PyObject *decorate; /* the Python half of the decorator, once made */
-  PyObject *trace;    /* that of trace() and the sinks: its global names, a dict */
+  PyObject *profiler;             /* the handle that profile() returns, once made */
+  PyObject *cirron_type, *cirron; /* the class Cirron; the object that is used where none is named, once made */
+  PyObject *decorate;             /* the Python half of the decorator, once made */
+  PyObject *trace;                /* that of trace() and the sinks: its global names, a dict */
   struct module_errors errors;
   struct module_config_state config;
   struct module_wrap_state wrap;

@@ -25,6 +25,7 @@ static struct {
 static size_t table_count;
 
 vectorcallfunc observe_paced;
+bool (*observe_allowed)(const char *module);
 
 void observe_add(const struct probe *probes, size_t n) {
   if (table_count < TABLES_MAX) {
@@ -166,7 +167,7 @@ static void probe_set(PyObject *module, const struct probe *probe) {
 
 void observe_module_ready(const char *module_name) {
   struct cost_timing cost = cost_rare();
-  PyObject *module = py_module(module_name);
+  PyObject *module = observe_allowed && !observe_allowed(module_name) ? NULL : py_module(module_name);
   if (!module)
     return;
   for (size_t t = 0; t < table_count; t++)

@@ -51,6 +51,9 @@ void observe_pause(bool pause);
 /* Argument `position` of the call, or the keyword argument `name` (interned; may be NULL), or NULL. Borrowed. */
 PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject *name);
 
+/* Not NULL: asked for each module that has run, and nothing of it is observed if the answer is no. Set before the first. */
+extern bool (*observe_allowed)(const char *module);
+
 /* The module of this name has run: resolve the table's entries in it. For attach.c. */
 void observe_module_ready(const char *module_name);
 

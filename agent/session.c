@@ -282,6 +282,16 @@ void session_close(void) {
   errno = saved;
 }
 
+bool session_ended(void) {
+  int now = atomic_load(&state);
+  if (now != NONE && now != CLOSED)
+    return false;
+  for (const struct ring *r = session_rings(); r; r = r->next)
+    if (r->in_use)
+      return false;
+  return true;
+}
+
 void session_forget(void) {
   for (struct ring *r = atomic_load(&first_ring); r;) {
     struct ring *next = r->next;

@@ -55,6 +55,9 @@ uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
 void session_close(void);
 
+/* Is there none, and does no thread have a ring? Before the first, and after session_close. */
+bool session_ended(void);
+
 /* In the child of a fork: nothing of the parent's session is left, none is made yet. */
 void session_forget(void);
 

@@ -23,8 +23,14 @@
 /* What is open on this thread: calls inside are not counted again. */
 static __thread unsigned forwards, backwards;
 
+static bool quiet; /* by the settings */
+
 static bool off(void) {
-  return session_is_worker();
+  return quiet || session_is_worker();
+}
+
+void torch_set_quiet(bool to) {
+  quiet = to;
 }
 
 HOT static uint32_t class_name_id(struct scope *scope, PyObject *object) {

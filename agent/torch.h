@@ -2,10 +2,15 @@
 #ifndef CIRRON_TORCH_H
 #define CIRRON_TORCH_H
 
+#include <stdbool.h>
+
 /* Before the interpreter is attached. */
 void torch_add_probes(void);
 
 /* In the child of a fork: nothing is under way here. */
 void torch_forget(void);
+
+/* Observed calls make no spans from now on, or make them again. */
+void torch_set_quiet(bool quiet);
 
 #endif

@@ -169,8 +169,15 @@ static void numbers(void **state) {
   static const char *const rates[] = {"0", "1", "0.5", ".25", "1.", "1e-3", "100E-2"};
   for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
     with("CIRRON_SAMPLE_RATE", rates[i]);
-    assert_string_equal(said, "");
+    assert_one_line("CIRRON_SAMPLE_RATE", "has no effect", "in this version");
   }
+  with("CIRRON_FLUSH_INTERVAL", "0.05");
+  assert_true(env.flush_interval == 0.05);
+  with("CIRRON_FLUSH_INTERVAL", "0.001");
+  assert_true(env.flush_interval == 0.001);
+  with("CIRRON_FLUSH_INTERVAL", "12.34e1");
+  assert_true(env.flush_interval == 123.4);
+  assert_string_equal(said, "");
   static const char *const no_rates[] = {"1.5", "-0.5", "nan", "inf", "", ".", "1e", "0,5", "1e999", "1x"};
   for (size_t i = 0; i < sizeof(no_rates) / sizeof(no_rates[0]); i++) {
     with("CIRRON_SAMPLE_RATE", no_rates[i]);
@@ -202,6 +209,53 @@ static void sockets(void **state) {
   assert_one_line("CIRRON_SOCKET", "/ppp", "107 bytes");
 }
 
+static void lists_of_words(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    unsigned bits;
+  } good[] = {{"torch", ENV_TORCH},
+              {"torch,transformers", ENV_TORCH | ENV_TRANSFORMERS},
+              {" Torch , KERAS ", 5},
+              {"none", 0},
+              {"sklearn,sklearn", 16}};
+  for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    with("CIRRON_FRAMEWORKS", good[i].text);
+    assert_int_equal(env.frameworks, good[i].bits);
+    assert_string_equal(said, "");
+  }
+  static const char *const bad[] = {"jax", "torch,", ",", "torch torch", "torch,jax", "tor", "torch|keras"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    with("CIRRON_FRAMEWORKS", bad[i]);
+    assert_int_equal(env.frameworks, ENV_FRAMEWORKS_ALL);
+    assert_one_line("CIRRON_FRAMEWORKS", bad[i], "torch|tensorflow|keras|transformers|sklearn|none");
+  }
+  with("CIRRON_OUTPUT", "stdout,log");
+  assert_int_equal(env.output, 6);
+  with("CIRRON_OUTPUT", "disk");
+  assert_int_equal(env.output, ENV_SPOOL);
+  assert_one_line("CIRRON_OUTPUT", "disk", "spool|stdout|log|none");
+  assert_int_equal(env_framework("torch", 5), ENV_TORCH);
+  assert_int_equal(env_framework("torc", 4), 0);
+  assert_int_equal(env_framework("", 0), 0);
+}
+
+/* What is asked for and not there yet is said; what asks for nothing is not. */
+static void unused_is_said(void **state) {
+  (void)state;
+  with("CIRRON_SNAPSHOTS", "full");
+  assert_int_equal(env.snapshots, ENV_FULL);
+  assert_one_line("CIRRON_SNAPSHOTS", "has no effect", "in this version");
+  with("CIRRON_FRAMES", "all");
+  assert_one_line("CIRRON_FRAMES", "has no effect", "in this version");
+  static const char *const quiet[][2] = {
+      {"CIRRON_SNAPSHOTS", "off"}, {"CIRRON_CUDA", "off"}, {"CIRRON_CUDA", "auto"}, {"CIRRON_FLUSH_INTERVAL", "2"}};
+  for (size_t i = 0; i < sizeof(quiet) / sizeof(quiet[0]); i++) {
+    with(quiet[i][0], quiet[i][1]);
+    assert_string_equal(said, "");
+  }
+}
+
 static void unknown_names_get_the_closest(void **state) {
   (void)state;
   with("CIRRON_SNAPSHOT", "off");
@@ -221,9 +275,9 @@ static void unknown_names_get_the_closest(void **state) {
 
 static void strangers_are_left_alone(void **state) {
   (void)state;
-  static const char *const names[] = {"CIRRON_DB",          "CIRRON_API_KEY", "CIRRON_SECRET_TOKEN", "CIRRON_SERVICE_HOST",
-                                      "CIRRON_PORT_80_TCP", "CIRRON_OUTPUT",  "CIRRON_FRAMES",       "CIRRONX",
-                                      "MY_CIRRON_THING"};
+  static const char *const names[] = {
+      "CIRRON_DB",         "CIRRON_API_KEY", "CIRRON_SECRET_TOKEN", "CIRRON_SERVICE_HOST", "CIRRON_PORT_80_TCP",
+      "CIRRON_OUTPUT_DIR", "CIRRONX",        "MY_CIRRON_THING"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
     with(names[i], "whatever");
     assert_string_equal(said, "");
@@ -322,6 +376,8 @@ int main(void) {
       cmocka_unit_test(ring_bytes),
       cmocka_unit_test(numbers),
       cmocka_unit_test(sockets),
+      cmocka_unit_test(lists_of_words),
+      cmocka_unit_test(unused_is_said),
       cmocka_unit_test(unknown_names_get_the_closest),
       cmocka_unit_test(strangers_are_left_alone),
       cmocka_unit_test(one_line_whatever_the_value),

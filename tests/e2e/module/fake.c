@@ -5,6 +5,8 @@
  *                     push ID KIND NAME INDEX PARENT | pop ID EXCEPTION ATTRS | mark SPAN NAME TYPE VALUE KIND ATTRS | deep | refused
  * fake_session(n)   as after a fork: another session, all stacks and names are new
  * fake_off(bool)    tracing off
+ * fake_refuses(bool)  no new session after one was closed
+ * fake_frameworks()   what profile() has chosen, as bits
  * fake_watched()    the list that module_watched() gives, by ctypes.PyDLL; () for NULL
  */
 #include <inttypes.h>
@@ -18,6 +20,8 @@
 
 #include "agent/attach.h"
 #include "agent/clock.h"
+#include "agent/frameworks.h"
+#include "agent/init.h"
 #include "agent/keep.h"
 #include "agent/keep_moves.h"
 #include "agent/link.h"
@@ -36,6 +40,8 @@
 EXPORT const char *fake_take(void);
 EXPORT void fake_session(unsigned long prefix);
 EXPORT void fake_off(int off);
+EXPORT void fake_refuses(int refuses);
+EXPORT unsigned fake_frameworks(void);
 EXPORT void fake_quiet(int quiet);
 EXPORT PyObject *fake_watched(void);
 
@@ -46,13 +52,15 @@ struct scope {
   struct span pool[SCOPE_MAX_DEPTH];
 };
 
-struct env session_env = {.enabled = true};
+struct env session_env = {
+    .enabled = true, .sample_rate = 0.01, .flush_interval = 1.0, .frameworks = ENV_FRAMEWORKS_ALL, .output = ENV_SPOOL};
 _Atomic unsigned shed_level;
 _Atomic uint64_t link_due_ns;
 static struct session session = {.prefix = 0xabcdef0000000001};
 static unsigned generation = 1;
 static uint64_t next_id = 1, last_serial;
-static bool off, quiet;
+static bool off, quiet, refuses;
+static unsigned frameworks = ENV_FRAMEWORKS_ALL;
 static char *names[MAX_NAMES];
 static size_t name_lens[MAX_NAMES];
 static uint32_t name_count = 1;
@@ -116,6 +124,44 @@ void fake_session(unsigned long prefix) {
   generation++;
   next_id = 1;
   name_count = 1;
+}
+
+bool agent_resume(void) {
+  if (refuses)
+    return false;
+  session_env.enabled = true;
+  off = false;
+  fake_session(session.prefix + 1);
+  return true;
+}
+
+bool session_ended(void) {
+  return !refuses;
+}
+
+void fake_refuses(int to) {
+  refuses = to != 0;
+}
+
+void frameworks_choose(unsigned bits) {
+  frameworks = bits;
+}
+
+bool frameworks_allow(const char *module) {
+  (void)module;
+  return frameworks & (ENV_TORCH | ENV_TRANSFORMERS);
+}
+
+unsigned fake_frameworks(void) {
+  return frameworks;
+}
+
+unsigned env_framework(const char *name, size_t len) {
+  static const char words[][16] = {"torch", "tensorflow", "keras", "transformers", "sklearn"};
+  for (unsigned i = 0; i < 5; i++)
+    if (strlen(words[i]) == len && memcmp(words[i], name, len) == 0)
+      return 1u << i;
+  return 0;
 }
 
 void fake_off(int to) {

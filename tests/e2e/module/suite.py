@@ -5,6 +5,7 @@ import subprocess
 
 from common import FAKE, HERE, TORCH, need_agent, need_store, store
 from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
+import again  # noqa: F401
 import tasks  # noqa: F401
 import trace_back  # noqa: F401
 
@@ -26,6 +27,12 @@ def surface(case, python):
 @test_each(PYTHONS + TORCH, python_label)
 def yaml_file(case, python):
     r = case.run([python, HERE / "yaml_file.py"], agent=False, env={"PYTHONPATH": FAKE})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+@test_each(PYTHONS + TORCH, python_label)
+def profiling(case, python):
+    r = case.run([python, HERE / "profiling.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
     case.check(r.rc == 0, r.err[-2000:])
 
 

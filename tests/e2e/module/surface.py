@@ -830,30 +830,6 @@ class Loops(Test):
 
 
 class Profile(Test):
-    def test_handle(self):
-        p = ci.profile()
-        self.assertIs(ci.profile(snapshots="sampled", sample_rate=0.5, frameworks=["torch"], output=["stdout", "log"], path="x"), p)
-        self.assertEqual(p.settings, dict(snapshots="sampled", sample_rate=0.5, frameworks=["torch"], output=["stdout", "log"], path="x"))
-        self.assertIs(ci.profile({"snapshots": "full", "flush_interval": 2, "torch": {"epoch_steps": 5}}, snapshots="off"), p)
-        self.assertEqual((p.settings["snapshots"], p.settings["flush_interval"], p.settings["config"]["torch"]), ("off", 2, {"epoch_steps": 5}))
-        self.assertEqual((p.enabled, p.flush(), ci.flush(), ci.watch(None)), (True, None, None, None))
-        self.assertEqual(p.health(), {**ci.health(), "overhead_ratio": p.health()["overhead_ratio"]})
-
-    def test_wrong(self):
-        before = ci.profile().settings
-        for kwargs, error, text in ((dict(snapshots="all"), ValueError, "snapshots.*'stats'.*'all'"), (dict(snapshots=3), TypeError, "snapshots"),
-                                    (dict(sample_rate=1.5), ValueError, "sample_rate"), (dict(sample_rate=float("nan")), ValueError, "sample_rate"),
-                                    (dict(sample_rate="1"), TypeError, "sample_rate"), (dict(flush_interval=0), ValueError, "flush_interval"),
-                                    (dict(flush_interval=True), TypeError, "flush_interval"), (dict(output="disk"), ValueError, "not valid"),
-                                    (dict(output=["spool", 3]), ValueError, "must be strings"), (dict(output=3), TypeError, "output"),
-                                    (dict(frameworks="torch"), TypeError, "frameworks"), (dict(config=[]), TypeError, "config"),
-                                    (dict(config={"sample_rate": 2}), ValueError, "sample_rate"), (dict(path=3), TypeError, "path"),
-                                    (dict(sampling=1), TypeError, "sampling"), (dict(enabled=Stop(), sample_rate=7), ValueError, "sample_rate"),
-                                    (dict(sample_rate=10**400), OverflowError, "")):
-            with self.assertRaisesRegex(error, text, msg=str(kwargs)):
-                ci.profile(**kwargs)
-        self.assertEqual(ci.profile().settings, before)
-
     def test_health(self):
         h = ci.health()
         self.assertLessEqual({"enabled", "scope_drop_count", "mark_drop_count", "spool_drop_count", "spool_dir", "spool_bytes", "flush_mode",
@@ -888,7 +864,7 @@ class ZLast(Test):
         self.assertEqual((p.enabled, ci.health()["enabled"], ci.health()["flush_mode"], events()), (False, False, "stopped", [["close"]]))
         with ci.scope("x"):
             ci.mark("m", 1)
-        self.assertEqual((events(), ci.profile().enabled, ci.shutdown()), ([], False, None))
+        self.assertEqual((events(), p.enabled, ci.shutdown()), ([], False, None))
 
 
 if __name__ == "__main__":
