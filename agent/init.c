@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "attach.h"
 #include "check.h"
@@ -62,8 +63,15 @@ bool agent_start(void) {
   return pthread_atfork(NULL, NULL, agent_forked) == 0;
 }
 
+/* Python's join() does not wait for the very end of a thread, where it gives back its ring. That needs no GIL. At most 20 ms. */
+static bool wait_ended(void) {
+  for (int i = 0; i < 20 && !session_ended(); i++)
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* or less */
+  return session_ended();
+}
+
 bool agent_resume(void) {
-  if (!started_on || !session_ended())
+  if (!started_on || !wait_ended())
     return false;
   agent_forked();
   session_env.enabled = true;

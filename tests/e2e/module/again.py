@@ -98,6 +98,6 @@ print(q.enabled)
     case.equal((r.rc, r.out), (0, "False None\nTrue\n"), "the run")
     case.equal(r.err.count("\n"), 1, "one line: " + r.err)
     case.check("nothing is recorded any more" in r.err, r.err)
-    st = store(case, 2)
+    st = store(case, 2, faults=False)  # the first session ends before what its thread has open
     names = [s["name"] for s in st.spans]
     case.check("main_after" not in names and "free_again" in names, str(names))

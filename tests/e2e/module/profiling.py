@@ -290,9 +290,10 @@ class Cirrons(Case):
                 return int(f.read().split()[1])
 
         run(300)
-        before = pages()
+        before, blocks = pages(), sys.getallocatedblocks()
         run(2000)
-        self.assertLess(pages() - before, 250)
+        self.assertLess(sys.getallocatedblocks() - blocks, 1000)  # a leak of one object a round would be 2000
+        self.assertLess(pages() - before, 1000)  # of our own memory: 2 KB a round
 
 
 if __name__ == "__main__":
