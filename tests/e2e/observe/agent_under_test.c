@@ -127,7 +127,8 @@ bool agent_start(void) {
   return true;
 }
 
-void env_read_debug(void) {} /* it always speaks */
+void env_read_debug(void) {
+} /* it always speaks */
 
 void env_debug(const char *format, ...) {
   va_list args;
