@@ -312,6 +312,8 @@ def run_one(entry, keep):
         function(case, *args)
         case.close()
     except Skip as reason:
+        with contextlib.suppress(Exception):
+            case.close()
         return name, "skip", [str(reason)]
     except Exception:  # whatever goes wrong in a test is that test's failure
         case.wrong.append(traceback.format_exc(limit=-3).strip())
