@@ -38,7 +38,7 @@ static size_t first_after(const struct move *moves, size_t n, uint64_t from, siz
   return low < n && moves[low].from == from ? low : n;
 }
 
-static void settle(struct ring_span *span, size_t place, const struct move *moves, size_t n) {
+static void settle(struct ring_span *span, size_t place, const struct move *moves, size_t n, size_t from) {
   size_t i = first_after(moves, n, span->parent, place);
   while (i < n && moves[i].from == span->parent && moves[i].earliest_ns <= span->start_ns) {
     const struct move *m = &moves[i];
@@ -47,6 +47,8 @@ static void settle(struct ring_span *span, size_t place, const struct move *move
       continue;
     }
     span->parent = m->parent;
+    if (m->place > from)
+      span->flags |= KEEP_MOVED;
     i = first_after(moves, n, span->parent, m->place);
   }
 }
@@ -71,7 +73,7 @@ static void collect(struct move *moves, size_t n, const void *buf, size_t bytes)
       moves[i].earliest_ns = moves[i + 1].earliest_ns;
 }
 
-void keep_moves_apply(void *buf, size_t bytes) {
+void keep_moves_apply(void *buf, size_t bytes, size_t from) {
   size_t n = count_moves(buf, bytes), at = 0;
   struct move *moves = n ? malloc(n * sizeof *moves) : NULL;
   if (!moves)
@@ -80,6 +82,6 @@ void keep_moves_apply(void *buf, size_t bytes) {
   struct keep_record *r;
   while ((r = (struct keep_record *)keep_next(buf, bytes, &at)))
     if (r->as.type == RING_SPAN)
-      settle(&r->as.span, at, moves, n);
+      settle(&r->as.span, at, moves, n, from);
   free(moves);
 }

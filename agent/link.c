@@ -59,6 +59,8 @@ enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_
 typedef char sun_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 _Atomic uint64_t link_due_ns;
+_Atomic uint64_t link_also_ns = UINT64_MAX;
+void (*_Atomic link_also)(uint64_t now_ns);
 
 static _Atomic bool blocked; /* the socket takes nothing more at the moment */
 
@@ -76,6 +78,8 @@ static struct {
   uint64_t launched_ns; /* a private collector was started then and may be about to listen; 0: none is */
   unsigned launches;
   bool launch_refused;   /* it cannot be started here, whatever the time */
+  uint64_t next_ns;      /* when link_work is to be called next, */
+  uint64_t also_ns;      /* and link_due_ns where it was set for the sake of link_also; 0: it was not */
   bool ended;            /* Goodbye was said */
   bool by_messages;      /* as the Hello said */
   bool goodbye_put;      /* it is in pump.c's buffer */
@@ -501,16 +505,34 @@ static uint64_t link_work(uint64_t now_ns) {
   return r == 0 ? PERIOD_NS : r == -EAGAIN ? STARTING_PERIOD_NS : pause_ns();
 }
 
+static void also(uint64_t now_ns) {
+  void (*work)(uint64_t) = atomic_load_explicit(&link_also, memory_order_acquire);
+  if (work && now_ns >= atomic_load_explicit(&link_also_ns, memory_order_relaxed))
+    work(now_ns);
+}
+
+/* When link_work is to be called next; not now where it is early and only link_also was due. */
+static uint64_t work(uint64_t was_due_ns, uint64_t now_ns) {
+  if (state.ended || !session_get())
+    return UINT64_MAX;
+  if (state.also_ns && was_due_ns == state.also_ns && now_ns < state.next_ns)
+    return state.next_ns;
+  return now_ns + link_work(now_ns);
+}
+
 void link_tick(uint64_t now_ns) {
-  if (!take())
-    return;
   struct cost_timing cost = cost_rare();
   int saved = errno;
-  uint64_t due = now_ns + PERIOD_NS;
-  atomic_store(&link_due_ns, due);
-  uint64_t next = state.ended || !session_get() ? UINT64_MAX : now_ns + link_work(now_ns);
-  atomic_compare_exchange_strong(&link_due_ns, &due, next); /* another thread may have a new ring: then it is due again */
-  give();
+  also(now_ns);
+  if (take()) {
+    uint64_t due = now_ns + PERIOD_NS, was_due_ns = atomic_exchange(&link_due_ns, due);
+    uint64_t next = work(was_due_ns, now_ns), also_ns = atomic_load(&link_also_ns);
+    state.next_ns = next;
+    state.also_ns = also_ns < next ? also_ns : 0;
+    next = also_ns < next ? also_ns : next;
+    atomic_compare_exchange_strong(&link_due_ns, &due, next); /* another thread may have a new ring: then it is due again */
+    give();
+  }
   errno = saved;
   cost_end(&cost);
 }

@@ -14,6 +14,11 @@
 /* CLOCK_MONOTONIC time from which link_tick has work to do; compared on the hot path. */
 extern _Atomic uint64_t link_due_ns;
 
+/* Something else of ours that has to be done now and then on a thread of the job: at link_also_ns (UINT64_MAX: never), which it moves on.
+ * Called by link_tick, before its own work and outside of its lock; several threads may come together. */
+extern _Atomic uint64_t link_also_ns;
+extern void (*_Atomic link_also)(uint64_t now_ns);
+
 /* Connects if there is no connection, attaches rings that are not attached or sends what is in them, looks whether the collector hung
  * up. At once for a new session or ring (link_due_ns = 0), else every 100 ms, or every 25 where records are sent. Where the collector
  * has all rings and commits what they get, that makes no system call but for one look in 5 s, and its end is seen within 400 ms. After

@@ -27,6 +27,8 @@ enum state { NONE, OPEN, CLOSING, CLOSED, FAILED };
 
 struct env session_env;
 
+void (*_Atomic session_closing)(void);
+
 static _Atomic int state = NONE;
 static struct session session;
 static uint64_t loaded_ns;
@@ -274,6 +276,9 @@ void session_close(void) {
   struct cost_timing cost = cost_rare();
   scope_end_thread();
   close_root();
+  void (*closing)(void) = atomic_load(&session_closing);
+  if (closing)
+    closing();
   cost_end(&cost); /* before the collector looks for the last time */
   cost_again(&cost);
   link_goodbye(GOODBYE_PATIENCE_NS);

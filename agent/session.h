@@ -52,6 +52,9 @@ void session_go_by_messages(void);
 
 uint64_t session_take_ids(unsigned n); /* the first of n ids for spans and marks */
 
+/* Called by session_close when all is closed and nothing was said to the collector yet. */
+extern void (*_Atomic session_closing)(void);
+
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
 void session_close(void);
 

@@ -172,7 +172,7 @@ static inline void check_kept(void) {
   size_t n = keep_read(KEEP_SPANS, &pos, buf, sizeof buf, NULL), at = 0;
   unsigned kept = 0;
   const struct keep_record *r;
-  keep_moves_apply(buf, n);
+  keep_moves_apply(buf, n, SIZE_MAX);
   while ((r = keep_next(buf, n, &at)))
     if (r->as.type == RING_SPAN) {
       const struct ring_span *row = row_of(r->as.span.id);

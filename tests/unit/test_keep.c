@@ -259,7 +259,7 @@ static void moves_as_they_came(void **state) {
     }
     uint64_t pos = 0;
     size_t n = keep_read(KEEP_SPANS, &pos, buf, sizeof buf, NULL), at = 0;
-    keep_moves_apply(buf, n);
+    keep_moves_apply(buf, n, SIZE_MAX);
     for (unsigned i = 0; i < EVENTS; i++) {
       const struct keep_record *r = keep_next(buf, n, &at);
       assert_non_null(r);

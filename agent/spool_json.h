@@ -1,0 +1,34 @@
+/* One file of the spool: closed spans and marks as JSON, format version 1 of the Python package of the same name.
+ *
+ *   {"schema_version":1,"sdk_version":..,"batch_id":..,"created_ns":..,"spans":[..],"marks":[..],"snapshots":[]}
+ *
+ * Always valid JSON in ASCII: NaN and the infinities are the strings "NaN", "Infinity", "-Infinity"; bytes that are no UTF-8 become
+ * U+FFFD. `mark_ids` of a span has those of its marks that are in the same file.
+ */
+#ifndef CIRRON_SPOOL_JSON_H
+#define CIRRON_SPOOL_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct spool_batch {
+  char id[33];         /* 32 hex digits */
+  uint64_t created_ns; /* wall clock */
+  uint64_t prefix;     /* of the session */
+  uint64_t wall_minus_monotonic_ns;
+  int pid, rank;
+  const void *spans; /* as keep_read copies them; */
+  size_t spans_bytes;
+  size_t spans_from; /* of those before this offset only what has KEEP_MOVED is written */
+  const void *marks[2];
+  size_t marks_bytes[2];
+  const char *(*name)(uint32_t id, size_t *len); /* segment_text */
+};
+
+/* How many records it would write. */
+size_t spool_batch_count(const struct spool_batch *batch);
+
+/* Writes it to an open file. 0 and the bytes, or a negative errno. Needs memory for the marks' ids; without it there are none. */
+int spool_batch_write(int fd, const struct spool_batch *batch, uint64_t *bytes);
+
+#endif
