@@ -23,11 +23,13 @@
 #include "keep.h"
 #include "link.h"
 #include "loop.h"
+#include "module_sink.h"
 #include "module_state.h"
 #include "observe.h"
 #include "scope.h"
 #include "session.h"
 #include "shed.h"
+#include "sink.h"
 #include "task.h"
 #include "torch.h"
 
@@ -38,6 +40,8 @@ static void agent_forked(void) {
   scope_forget();
   session_forget();
   keep_forget();
+  sink_forget();
+  module_sink_forget();
   torch_forget();
   task_forget();
   module_left_forget();

@@ -13,6 +13,7 @@
 #include "glibc.h"
 #include "module_cirron.h"
 #include "module_config.h"
+#include "module_sink.h"
 #include "module_state.h"
 #include "module_trace.h"
 
@@ -169,7 +170,7 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   struct cost_timing cost = cost_call();
   PyObject *result = mark_untimed(module, args, nargs, kwnames);
   cost_end(&cost);
-  return result;
+  return module_sink_after(py.PyModule_GetState(module), result);
 }
 
 /* --- the definition --- */
@@ -231,7 +232,11 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_... . frameworks: those\n"                    \
   "that are observed by themselves, [] for none. enabled=False: nothing is recorded. TypeError or\n"                           \
   "ValueError for what cannot be. This version takes no snapshots: snapshots and sample_rate have no\n"                        \
-  "effect."
+  "effect.\n\n"                                                                                                                \
+  "output: where closed spans go in this process, beside the collector. 'spool' (default): a file of\n"                        \
+  "JSON every flush_interval seconds in .cirron/spool; 'stdout': a line each, printed when the script\n"                       \
+  "next calls this module or a step ends; 'log': the same to the logger cirron.trace; a list of these;\n"                      \
+  "'none'."
 #define DOC_GET_DEFAULT "get_default()\n--\n\nThe Cirron object that the functions of this module use."
 #define DOC_TRACE                                                                                                              \
   "trace(format='tree', name=None, last=None)\n--\n\n"                                                                         \
@@ -252,11 +257,11 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "None where there is none. CirronYamlError names file and line of what is wrong."
 #define DOC_FLUSH                                                                                                              \
   "flush()\n--\n\n"                                                                                                            \
-  "Makes sure that the collector has been told of all that is recorded. Records need no flush:\n"                              \
-  "they lie in memory shared with the collector from the moment they are made."
+  "Writes what was recorded to the sinks of profile(), and makes sure that the collector has been told\n"                      \
+  "of it: records lie in memory shared with that from the moment they are made."
 #define DOC_SHUTDOWN                                                                                                           \
-  "shutdown()\n--\n\nCloses the session: what this thread has open is closed, and nothing is recorded any more in this "       \
-  "process."
+  "shutdown()\n--\n\nCloses the session: what this thread has open is closed, all is written to the sinks, and\n"              \
+  "nothing is recorded any more in this process. The end of the program does the same."
 #define DOC_HEALTH                                                                                                             \
   "health()\n--\n\n"                                                                                                           \
   "How the tracing of this process is, as a dict: is it enabled, is a collector connected\n"                                   \
@@ -320,7 +325,7 @@ static int module_traverse(PyObject *module, module_visit visit, void *arg) {
   const struct module_config_state *c = &s->config;
   PyObject *held[] = {s->scope_type,   s->iter_type, s->profiler_type, s->profiler, s->decorate,   w->base_type, w->meta_type,
                       w->special_type, w->call_type, w->types,         e->base,     e->dependency, e->yaml,      c->file,
-                      c->profiling,    c->serving,   s->cirron_type,   s->cirron,   s->trace};
+                      c->profiling,    c->serving,   s->cirron_type,   s->cirron,   s->trace,      s->targets};
   int r = 0;
   for (size_t i = 0; i < sizeof held / sizeof held[0] && !r; i++)
     r = held[i] ? visit(held[i], arg) : 0;
@@ -337,7 +342,7 @@ static int module_clear(PyObject *module) {
   PyObject **held[] = {&s->scope_type, &s->iter_type,   &s->profiler_type, &s->profiler,  &s->decorate,
                        &w->base_type,  &w->meta_type,   &w->special_type,  &w->call_type, &w->types,
                        &e->base,       &e->dependency,  &e->yaml,          &c->file,      &c->profiling,
-                       &c->serving,    &s->cirron_type, &s->cirron,        &s->trace};
+                       &c->serving,    &s->cirron_type, &s->cirron,        &s->trace,     &s->targets};
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
     PyObject *object = *held[i];
     *held[i] = NULL;
@@ -349,8 +354,10 @@ static int module_clear(PyObject *module) {
 static void module_free(void *module) {
   struct module_state *s = py.PyModule_GetState(module);
   (void)module_clear(module); /* cannot fail */
-  if (s)
+  if (s) {
+    module_sink_drop(s);
     module_names_free(s);
+  }
 }
 
 PyObject *module_init(void) {

@@ -6,6 +6,7 @@
  */
 #include "cost.h"
 #include "loop.h"
+#include "module_sink.h"
 #include "module_state.h"
 #include "segment.h"
 #include "session.h"
@@ -58,6 +59,9 @@ static PyObject *iter_next(PyObject *self) {
   span_close(it);
   cost_end(&cost);
   PyObject *inner = it->inner;
+  if (!inner || module_sink_check_of(self) < 0)
+    return NULL;
+  inner = it->inner; /* printing may have closed us */
   if (!inner)
     return NULL;
   py.Py_IncRef(inner); /* fetching may close us */

@@ -17,6 +17,7 @@
 #include "module_cirron.h"
 #include "module_config.h"
 #include "module_settings.h"
+#include "module_sink.h"
 #include "module_state.h"
 #include "module_trace.h"
 #include "module_watch.h"
@@ -140,7 +141,10 @@ static int start(PyObject *profiler) {
   }
   frameworks_choose(module_settings_frameworks(profiler_of(profiler)->settings));
   (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
-  return 0;
+  PyObject *module = py.PyObject_GetAttrString(profiler, "__cirron__");
+  int r = module ? module_sink_set(module, profiler_of(profiler)->settings) : -1;
+  module_drop(module);
+  return r;
 }
 
 static PyObject *make(struct module_state *state, PyObject *cirron, bool on, PyObject *const given[ARGUMENTS]) {
@@ -197,11 +201,10 @@ PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs) {
 /* --- flush, shutdown, health --- */
 
 PyObject *module_flush(PyObject *self, PyObject *unused) {
-  (void)self;
   (void)unused;
   if (session_get())
     link_tick(clock_system());
-  return module_none();
+  return module_sink_flush(self) < 0 ? NULL : module_none();
 }
 
 PyObject *module_shutdown(PyObject *module, PyObject *unused) {
@@ -211,7 +214,7 @@ PyObject *module_shutdown(PyObject *module, PyObject *unused) {
   stop();
   state->profiler = NULL; /* profile() may be called again */
   module_drop(ended);
-  return module_none();
+  return module_sink_flush(module) < 0 ? NULL : module_none();
 }
 
 /* Of a handle that is no longer the one there is: nothing. */
@@ -315,11 +318,16 @@ static int set_transport(PyObject *dict, const struct session *session) {
   const char *mode = session_env.enabled ? "normal" : "stopped";
   return set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) |
          set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) |
-         set(dict, "flush_mode", text_or_none(mode)) | set(dict, "spool_dir", module_none()) |
-         set_count(dict, "spool_bytes", 0) | set_count(dict, "spool_drop_count", 0) |
-         set_count(dict, "flush_restart_count", 0) | set(dict, "platform_context", platform_context()) |
-         set(dict, "installed_hooks", installed(session_env.enabled)) |
+         set(dict, "flush_mode", text_or_none(mode)) | set_count(dict, "flush_restart_count", 0) |
+         set(dict, "platform_context", platform_context()) | set(dict, "installed_hooks", installed(session_env.enabled)) |
          set(dict, "frameworks_installed", installed(session_env.enabled)) | set(dict, "watched", names_of(module_watched()));
+}
+
+static int set_spool(PyObject *dict) {
+  struct sink_counts spool = sink_counts();
+  return set(dict, "spool_dir", text_or_none(spool.folder)) | set_count(dict, "spool_bytes", spool.bytes) |
+         set_count(dict, "spool_drop_count", spool.removed) | set_count(dict, "spool_error_count", spool.failures) |
+         set_count(dict, "spool_lost_bytes", spool.lost_bytes);
 }
 
 static int set_kept(PyObject *dict) {
@@ -346,7 +354,8 @@ PyObject *module_health(PyObject *self, PyObject *unused) {
   (void)unused;
   const struct session *session = session_get();
   PyObject *dict = py.PyDict_New();
-  if (dict && (set_transport(dict, session) | set_drops(dict) | set_kept(dict) | set_cost(dict, session)) == 0)
+  if (dict &&
+      (set_transport(dict, session) | set_drops(dict) | set_spool(dict) | set_kept(dict) | set_cost(dict, session)) == 0)
     return dict;
   module_drop(dict);
   return NULL;

@@ -15,6 +15,7 @@
 
 #include "cost.h"
 #include "loop.h"
+#include "module_sink.h"
 #include "module_state.h"
 #include "session.h"
 
@@ -302,7 +303,7 @@ static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t na
   struct cost_timing cost = cost_call();
   PyObject *result = leave(self, args, nargs);
   cost_end(&cost);
-  return result;
+  return module_sink_after(use_of(self)->state, result);
 }
 
 static PyObject *scope_call(PyObject *self, PyObject *args, PyObject *kwargs) {

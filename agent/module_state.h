@@ -46,6 +46,7 @@ struct module_state {
   PyObject *cirron_type, *cirron; /* the class Cirron; the object that is used where none is named, once made */
   PyObject *decorate;             /* the Python half of the decorator, once made */
   PyObject *trace;                /* that of trace() and the sinks: its global names, a dict */
+  PyObject *targets;              /* the sinks that profile() was asked for, a list; NULL: it was not called */
   struct module_errors errors;
   struct module_config_state config;
   struct module_wrap_state wrap;

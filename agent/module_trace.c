@@ -26,20 +26,19 @@ struct rows {
   } texts[TEXTS];
 };
 
-/* All that a log has, in memory of its own; NULL: no memory, or nothing there. */
+/* What a log has from *pos on, in memory of its own; without memory, or without anything there: nothing. */
 struct copy {
   void *memory;
   size_t bytes, size;
 };
 
-static struct copy copy_log(enum keep_log log) {
+static struct copy copy_log(enum keep_log log, uint64_t *pos) {
   static const size_t sizes[KEEP_LOGS] = {KEEP_SPANS_BYTES, KEEP_POINTS_BYTES, KEEP_SUMMARIES_BYTES};
   struct copy c = {.size = sizes[log]};
-  uint64_t pos = 0;
   c.memory = mmap(NULL, c.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (c.memory == MAP_FAILED)
     return (struct copy){0};
-  c.bytes = keep_read(log, &pos, c.memory, c.size, NULL);
+  c.bytes = keep_read(log, pos, c.memory, c.size, NULL);
   return c;
 }
 
@@ -132,8 +131,8 @@ static int add_mark(struct rows *rows, const struct keep_record *r) {
               : -1;
 }
 
-static int add_marks(struct rows *rows, enum keep_log log) {
-  struct copy c = copy_log(log);
+static int add_marks(struct rows *rows, enum keep_log log, uint64_t *pos) {
+  struct copy c = copy_log(log, pos);
   const struct keep_record *r;
   int bad = 0;
   for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
@@ -142,13 +141,17 @@ static int add_marks(struct rows *rows, enum keep_log log) {
   return bad;
 }
 
-static int add_closed(struct rows *rows) {
-  struct copy c = copy_log(KEEP_SPANS);
+static bool skipped(const struct module_trace_skip *skip, const struct keep_record *r, uint64_t end) {
+  return skip && r->tid == skip->tid && end > skip->from && end <= skip->to;
+}
+
+static int add_closed(struct rows *rows, uint64_t *pos, const struct module_trace_skip *skip) {
+  struct copy c = copy_log(KEEP_SPANS, pos);
   const struct keep_record *r;
   int bad = 0;
-  keep_moves_apply(c.memory, c.bytes);
+  keep_moves_apply(c.memory, c.bytes, SIZE_MAX);
   for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
-    if (r->as.type == RING_SPAN)
+    if (r->as.type == RING_SPAN && !skipped(skip, r, *pos - c.bytes + at))
       bad = add_span(rows, &r->as.span, py.PyLong_FromLongLong(wall(rows, r->as.span.end_ns)), keep_a(r), r->a_len);
   copy_free(&c);
   return bad;
@@ -215,15 +218,15 @@ static int add_open(struct rows *rows, struct open *first) {
 
 /* --- trace(format, name, last) --- */
 
-/* (prefix, spans, marks), or NULL with an error. */
-static PyObject *gather(void) {
+PyObject *module_trace_rows(uint64_t at[KEEP_LOGS], const struct module_trace_skip *skip) {
   struct rows rows = {.session = session_seen(), .spans = py.PyList_New(0), .marks = py.PyList_New(0)};
   int bad = rows.spans && rows.marks ? 0 : -1;
   unsigned long long prefix = rows.session ? rows.session->prefix : 0;
   if (rows.session && !bad) {
-    struct open *open = open_spans();
-    bad = add_closed(&rows);
-    bad = add_open(&rows, open) || bad || add_marks(&rows, KEEP_POINTS) || add_marks(&rows, KEEP_SUMMARIES);
+    struct open *open = skip ? NULL : open_spans();
+    bad = add_closed(&rows, &at[KEEP_SPANS], skip);
+    bad = add_open(&rows, open) || bad || add_marks(&rows, KEEP_POINTS, &at[KEEP_POINTS]) ||
+          add_marks(&rows, KEEP_SUMMARIES, &at[KEEP_SUMMARIES]);
   }
   for (unsigned i = 0; i < TEXTS; i++)
     module_drop(rows.texts[i].text);
@@ -259,7 +262,7 @@ static bool name_known(PyObject *name) {
   return false;
 }
 
-static PyObject *half(struct module_state *state, const char *name) {
+PyObject *module_trace_half(struct module_state *state, const char *name) {
   if (!state->trace) {
     PyObject *made = module_python(module_trace_text), *before = state->trace; /* compiling can let another thread in */
     if (!made)
@@ -285,10 +288,11 @@ PyObject *module_trace(PyObject *module, PyObject *args, PyObject *kwargs) {
   if (text && format_known(text) && name_known(name))
     count = last_of(last);
   if (count)
-    function = half(state, "trace");
+    function = module_trace_half(state, "trace");
   if (function) {
     (void)keep_start(); /* no memory: what is open is all there is to see */
-    data = gather();
+    uint64_t from_the_oldest[KEEP_LOGS] = {0};
+    data = module_trace_rows(from_the_oldest, NULL);
   }
   if (data)
     result = py.PyObject_CallFunctionObjArgs(function, data, text, name, count, state->errors.dependency, NULL);

@@ -26,6 +26,7 @@ static size_t table_count;
 
 vectorcallfunc observe_paced;
 bool (*observe_allowed)(const char *module);
+int (*_Atomic observe_after)(void);
 
 void observe_add(const struct probe *probes, size_t n) {
   if (table_count < TABLES_MAX) {
@@ -47,6 +48,16 @@ static void leave_failed(const struct probe *probe, struct observe_call *call) {
   py.PyErr_Restore(kept[0], kept[1], kept[2]);
 }
 
+/* The end of a call, where there is something to do then. */
+static PyObject *go_on(const struct probe *probe, PyObject *result) {
+  int (*after)(void) = observe_after;
+  bool wanted = probe->pace == OBSERVE_UPDATE || probe->pace == OBSERVE_REQUEST;
+  if (!after || !wanted || !result || after() == 0)
+    return result;
+  py.Py_DecRef(result);
+  return NULL;
+}
+
 HOT PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   struct cost_timing cost = cost_call();
   const struct probe *probe = observe_find(function);
@@ -64,7 +75,7 @@ HOT PyObject *observe_run(PyObject *function, PyObject *const *args, size_t narg
   cost_end(&cost);
   if (__builtin_expect(cost.weight && cost_watch, 0))
     cost_watch();
-  return result;
+  return __builtin_expect(observe_after != NULL, 0) ? go_on(probe, result) : result;
 }
 
 static int enter_in_table(PyObject *function, const void *probe) {

@@ -45,6 +45,10 @@ PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, 
 /* Not NULL: called instead for functions with a pace, and all observed functions are kept alive. Set before the first. */
 extern vectorcallfunc observe_paced;
 
+/* Not NULL: called after each call that is an update or a request and did not raise, when nothing of ours is under way. It may run
+ * Python code. 0, or -1 with an error, which the call then ends with. */
+extern int (*_Atomic observe_after)(void);
+
 /* Takes all functions without a pace out of observation, or puts them back. Needs observe_paced. */
 void observe_pause(bool pause);
 
