@@ -14,15 +14,11 @@
 #include "link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +29,7 @@
 #include "fd.h"
 #include "hello.h"
 #include "launch.h"
+#include "link_socket.h"
 #include "pbwrite.h"
 #include "pump.h"
 #include "segment.h"
@@ -55,8 +52,6 @@
 #define GOODBYE_STALL_NS (300 * MS) /* who takes nothing of the last records for so long is no collector that works */
 
 enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_ATTACH_CELLS = 2 };
-
-typedef char sun_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 _Atomic uint64_t link_due_ns;
 _Atomic uint64_t link_also_ns = UINT64_MAX;
@@ -109,29 +104,6 @@ static size_t seal_message(uint8_t *message, size_t body) {
   return LINK_PREFIX_BYTES + body;
 }
 
-/* Sends all of it with one descriptor (or -1). -EAGAIN: nothing was sent. */
-static int send_message(const uint8_t *message, size_t len, int pass_fd) {
-  union {
-    struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control = {0};
-  struct iovec part = {.iov_base = (void *)message, .iov_len = len};
-  struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1};
-  if (pass_fd >= 0) {
-    control.header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(&control.header), &pass_fd, sizeof(int));
-    msg.msg_control = &control;
-    msg.msg_controllen = sizeof(control.bytes);
-  }
-  if (!fd_ours(&state.socket))
-    return -EBADF;
-  int flags = MSG_NOSIGNAL | MSG_DONTWAIT; /* a sandbox may allow the plain one only */
-  ssize_t n = pass_fd >= 0 ? sendmsg(state.socket.fd, &msg, flags) : send(state.socket.fd, message, len, flags);
-  if (n < 0)
-    return -errno;
-  return (size_t)n == len ? 0 : -EMSGSIZE;
-}
-
 static int send_hello(void) {
   struct pbwrite pb;
   static bool said;
@@ -143,7 +115,7 @@ static int send_hello(void) {
       return -EMSGSIZE;
     hello_len = seal_message(hello, pbwrite_len(&pb));
   }
-  return send_message(hello, hello_len, session_get()->by_messages ? -1 : segment_fd());
+  return link_socket_send(&state.socket, hello, hello_len, session_get()->by_messages ? -1 : segment_fd());
 }
 
 /* Empties pump.c's buffer. -EAGAIN: the rest later. */
@@ -170,7 +142,7 @@ static int send_attach(const struct ring *ring) {
   pbwrite_uint(&pb, RING_ATTACH_NO, ring->ring_no);
   pbwrite_uint(&pb, RING_ATTACH_CELLS, (uint64_t)ring->mask + 1);
   pbwrite_end(&pb, begin);
-  return send_message(message, seal_message(message, pbwrite_len(&pb)), ring->fd);
+  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), ring->fd);
 }
 
 static int send_goodbye(void) {
@@ -178,7 +150,7 @@ static int send_goodbye(void) {
   struct pbwrite pb;
   pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
   pbwrite_end(&pb, pbwrite_begin(&pb, ENVELOPE_GOODBYE)); /* reason 0 */
-  return send_message(message, seal_message(message, pbwrite_len(&pb)), -1);
+  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), -1);
 }
 
 /* The connection. */
@@ -187,43 +159,6 @@ static void disconnect(void) {
   fd_drop(&state.socket);
   for (struct ring *ring = session_rings(); ring; ring = ring->next)
     ring->attached = false;
-}
-
-/* Whose collector is it? Root's, our own, or that of whoever owns the folder the socket lies in: a system collector that has given
- * up root. Anybody else could have put a socket into a folder that all may write to. */
-static bool peer_trusted(int fd, const char *path) {
-  struct ucred peer;
-  socklen_t len = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-    return false;
-  if (peer.uid == 0 || peer.uid == geteuid())
-    return true;
-  sun_path folder;
-  struct stat st;
-  memcpy(folder, path, sizeof(folder));
-  char *slash = strrchr(folder, '/');
-  if (!slash)
-    return false;
-  slash[slash == folder] = '\0';
-  return syscall(SYS_newfstatat, AT_FDCWD, folder, &st, 0) == 0 && st.st_uid == peer.uid;
-}
-
-static int connect_to(const char *path, struct owned_fd *out) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  memcpy(address.sun_path, path, sizeof(address.sun_path));
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0)
-    return -errno;
-  int r = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : -errno;
-  if (r == 0 && !peer_trusted(fd, path)) {
-    env_debug("%s belongs to another user: not used", path);
-    r = -EPERM;
-  }
-  if (r < 0) {
-    close(fd);
-    return r;
-  }
-  return fd_own(fd, out);
 }
 
 /* Errors of a send that its descriptor is to blame for. */
@@ -241,7 +176,7 @@ static uint64_t tails_now(void) {
 
 /* Connects and says Hello. `path` is a whole sun_path. */
 static int try_path(const char *path, uint64_t now_ns) {
-  int r = connect_to(path, &state.socket);
+  int r = link_socket_connect(path, &state.socket);
   if (r < 0)
     return r;
   r = send_hello();
