@@ -13,6 +13,7 @@
 #include "glibc.h"
 #include "module_cirron.h"
 #include "module_config.h"
+#include "module_first.h"
 #include "module_sink.h"
 #include "module_state.h"
 #include "module_trace.h"
@@ -200,11 +201,11 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "UTF-8, longer ones are cut), also as scalars of numpy or as arrays and tensors of one element.\n"                           \
   "Anything else is not kept and counted in health()['mark_refused_count']; nothing is raised."
 #define DOC_EPOCHS                                                                                                             \
-  "epochs(iterable)\n--\n\n"                                                                                                   \
+  "epochs(iterable, /)\n--\n\n"                                                                                                \
   "Iterates over iterable, with a span `epoch` open while the script works on each item, index\n"                              \
   "0, 1, 2 and so on. Leaving the loop closes the open span."
 #define DOC_BATCHES                                                                                                            \
-  "batches(iterable)\n--\n\n"                                                                                                  \
+  "batches(iterable, /)\n--\n\n"                                                                                               \
   "Iterates over iterable, with a span `batch` open while the script works on each item, index\n"                              \
   "0, 1, 2 and so on. The time to fetch an item lies outside of it. Leaving the loop closes the\n"                             \
   "open span."
@@ -393,6 +394,9 @@ static PyObject *import_error(void) {
 }
 
 __attribute__((visibility("default"))) PyObject *PyInit_cirron(void) {
+  PyObject *(*first)(void) = module_first();
+  if (first)
+    return first();
   (void)attach_late(); /* false: attached before, or tracing is off, or no interpreter we know: told apart below */
   if (!attach_done() && py_find(RTLD_DEFAULT) != 0)
     return import_error();
