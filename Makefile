@@ -5,7 +5,7 @@
 #   make check    installs what is missing, builds, runs every test; the last line sums them up
 #   make unit     builds the unit tests (run them with tests/run_unit.sh)
 #   make e2e-X    runs one suite: tests/e2e/X/run.sh
-#   make lint, format, bench, judge, man, install, deb, clean
+#   make lint, format, bench, judge, man, install, deb, wheel, clean
 #
 # V=1 shows the commands. SAN=1 builds everything with ASan and UBSan into build/san.
 
@@ -60,7 +60,10 @@ RUN_O := $(patsubst %.c,$(B)/%.o,$(wildcard tools/run/*.c)) $(B)/tools/place.o
 EXT_C := tools/extension.c tools/vtab_spans.c tools/vtab_args.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c
 EXT_O := $(patsubst %.c,$(B)/ext/%.o,$(EXT_C))
 
-all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(B)/collectord $(B)/cirron-query $(B)/cirron $(B)/libcirron_sqlite.so
+# The same file as a Python package, for programs that are not started under the preload: $(B)/python in PYTHONPATH.
+PACKAGE := $(addprefix $(B)/python/cirron/,__init__.so __init__.pyi py.typed)
+
+all: $(B)/libcirron_agent.so $(B)/libcirron_core.so $(PACKAGE) $(B)/collectord $(B)/cirron-query $(B)/cirron $(B)/libcirron_sqlite.so
 
 # Whole or not at all: programs may be starting under them.
 $(B)/libcirron_core.so: $(AGENT_O) agent/exports.map
@@ -69,6 +72,13 @@ $(B)/libcirron_core.so: $(AGENT_O) agent/exports.map
 $(B)/libcirron_agent.so: $(PRELOAD_O) agent/preload/exports.map | $(B)/libcirron_core.so
 	@mkdir -p $(@D); echo "  LINK  $@"
 	$(Q)$(CC) $(OPT) $(PRELOAD_LD) -o $@.new $(PRELOAD_O) && mv $@.new $@
+
+$(B)/python/cirron/__init__.so: | $(B)/libcirron_core.so
+	@mkdir -p $(@D)
+	$(Q)ln -sf ../../libcirron_core.so $@
+$(B)/python/cirron/%: tools/dist/python/cirron/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 $(B)/collectord: $(COLL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
@@ -206,10 +216,13 @@ install: all man
 # A binary package of this machine's kind: build/cirron_VERSION_ARCH.deb.
 deb: all man
 	$(Q)B="$(B)" VERSION="$(VERSION)" TRIPLET="$(TRIPLET)" tools/dist/deb/build.sh
+# A wheel for every CPython from 3.8 on: build/cirron-VERSION-cp38-abi3-manylinux_X_Y_ARCH.whl.
+wheel: $(B)/libcirron_agent.so
+	$(Q)B="$(B)" VERSION="$(VERSION)" TRIPLET="$(TRIPLET)" tools/dist/wheel.sh
 
 clean:
 	rm -rf build
 
 -include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
-.PHONY: all unit fuzz fuzz-replay fault setup-build setup check demo bench lint format judge man install deb clean
+.PHONY: all unit fuzz fuzz-replay fault setup-build setup check demo bench lint format judge man install deb wheel clean
 .DELETE_ON_ERROR:

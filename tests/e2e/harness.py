@@ -36,6 +36,8 @@ def left_alone(python):
 LEFT_ALONE = [x for x in PYTHONS if left_alone(x)]
 PYTHONS = [x for x in PYTHONS if x not in LEFT_ALONE] or [sys.executable]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "")
+PACKAGE = BUILD / "python"  # the agent as the Python package cirron
+IMPORTED = os.environ.get("IMPORTED", "")  # 1: no preload, programs import the package instead
 TRANSPORT = os.environ.get("TRANSPORT", "")  # socket: records go as messages wherever a test does not say otherwise
 AUTOMATIC = ("epoch", "eval", "step", "batch", "data_load", "forward", "backward", "optimizer_step")
 ROOT = "cirron.session"
@@ -197,9 +199,11 @@ class Case:
         if TRANSPORT:
             env["CIRRON_TRANSPORT"] = TRANSPORT
         if agent:
-            env["LD_PRELOAD"] = str(AGENT)
+            env["PYTHONPATH" if IMPORTED else "LD_PRELOAD"] = str(PACKAGE if IMPORTED else AGENT)
             env["CIRRON_SOCKET"] = str(self.collector.socket if self.collector else self.folder / "nobody.sock")
         env.update({k: str(v) for k, v in more.items()})
+        if agent and IMPORTED and "PYTHONPATH" in more:
+            env["PYTHONPATH"] += f":{PACKAGE}"
         return env
 
     def start(self, command, agent=True, env=None, **popen):

@@ -13,6 +13,9 @@ put() { # mode target-folder files...
 }
 
 put 644 "$lib/cirron" "$B/libcirron_agent.so" "$B/libcirron_sqlite.so" "$B/libcirron_core.so"
+# The core once more as the Python package cirron, for PYTHONPATH or a .pth file: the folders of its modules belong to the interpreter.
+put 644 "$lib/cirron/python/cirron" "$dist"/python/cirron/*
+ln -sf ../../libcirron_core.so "$lib/cirron/python/cirron/__init__.so"
 put 755 "$prefix/bin" "$B/cirron" "$B/cirron-query" "$B/collectord"
 for page in "$B"/man/*.[178]; do
   put 644 "$prefix/share/man/man${page##*.}" "$page"

@@ -208,6 +208,8 @@ def the_package(case):
     triplet = shell("cc", "-print-multiarch").stdout.strip()
     for name, mode in {f"/usr/lib/{triplet}/cirron/libcirron_agent.so": "-rw-r--r--", f"/usr/lib/{triplet}/cirron/libcirron_core.so": "-rw-r--r--",
                        f"/usr/lib/{triplet}/cirron/libcirron_sqlite.so": "-rw-r--r--", "/usr/bin/cirron": "-rwxr-xr-x",
+                       "/usr/lib/python3/dist-packages/cirron": "lrwxrwxrwx", f"/usr/lib/{triplet}/cirron/python/cirron/py.typed": "-rw-r--r--",
+                       f"/usr/lib/{triplet}/cirron/python/cirron/__init__.so": "lrwxrwxrwx",
                        "/usr/bin/cirron-query": "-rwxr-xr-x", "/usr/bin/collectord": "-rwxr-xr-x",
                        "/usr/lib/systemd/system/collectord.service": "-rw-r--r--", "/usr/lib/systemd/system/collectord.socket": "-rw-r--r--",
                        "/usr/lib/sysusers.d/cirron.conf": "-rw-r--r--", "/usr/lib/tmpfiles.d/cirron.conf": "-rw-r--r--",
@@ -218,6 +220,11 @@ def the_package(case):
                        "/usr/share/fish/vendor_completions.d/cirron.fish": "-rw-r--r--",
                        "/usr/share/doc/cirron/copyright": "-rw-r--r--", "/usr/share/doc/cirron/changelog.gz": "-rw-r--r--"}.items():
         case.equal(names.get(name, ["missing"])[0], mode, name)
+    unpacked = case.folder / "unpacked"
+    shell("dpkg-deb", "--extract", found[0], unpacked)
+    modules = unpacked / "usr/lib/python3/dist-packages/cirron"
+    for file in ("__init__.so", "__init__.pyi", "py.typed"):
+        case.check((modules / file).is_file() and unpacked in (modules / file).resolve().parents, f"{file} of the Python package is not in it")
     case.equal({x[1] for x in listing}, {"root/root"}, "owners")
     case.check(not any(name.startswith(("/etc", "/var", "/run", "/usr/local")) for name in names), "files outside /usr")
     depends = shell("dpkg-deb", "--field", found[0], "Depends").stdout

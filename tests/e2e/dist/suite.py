@@ -2,6 +2,7 @@
 import harness
 import doctoring  # noqa: F401  each adds its tests
 import packaging  # noqa: F401
+import python_package  # noqa: F401
 import running  # noqa: F401
 import serving  # noqa: F401
 

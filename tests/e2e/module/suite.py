@@ -6,9 +6,11 @@ import subprocess
 from common import FAKE, HERE, TORCH, need_agent, need_store, store
 from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
 import again  # noqa: F401
+import stubs  # noqa: F401
 import tasks  # noqa: F401
 import sinks  # noqa: F401
 import trace_back  # noqa: F401
+import without_preload  # noqa: F401
 
 
 def has_sklearn(python):

@@ -18,6 +18,9 @@ root=$stage/debian/cirron
 
 mkdir -p "$root/DEBIAN"
 DESTDIR=$root PREFIX=/usr LIBDIR=/usr/lib/$TRIPLET tools/dist/install.sh
+# The system's own python3 finds it without being told.
+mkdir -p "$root/usr/lib/python3/dist-packages"
+ln -s ../../"$TRIPLET"/cirron/python/cirron "$root/usr/lib/python3/dist-packages/cirron"
 strip --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/lib/$TRIPLET"/cirron/*.so \
   "$root"/usr/bin/*
 
