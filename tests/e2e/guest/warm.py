@@ -64,6 +64,9 @@ def a_million_spans(t, python):
     done = t.run([python, "-c", SCRIPT % CALLS[platform.machine()]], True, {"CIRRON_RING_BYTES": "64M"})
     if done.out == "filter refused":
         raise Skip("system calls cannot be filtered here")
-    t.equal((done.rc, done.out, done.err), (0, "0 faults", ""), "what a million spans took")
+    faults, what = done.out.partition(" ")[::2]
+    t.equal((done.rc, what, done.err), (0, "faults", ""), "the end of a million spans")
+    # The system takes a page away now and then, to see whether it is needed. Those spans lie in 16,000 pages.
+    t.check(int(faults or 1000) < 10, f"{faults} page faults of a million spans")
     session = session_of(t)
     t.equal((session["spans"], session["dropped_total"]), (1020000, 0), "spans stored, and dropped")

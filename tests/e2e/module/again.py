@@ -36,6 +36,8 @@ work("third")
 t = threading.Thread(target=work, args=("late",))
 t.start()
 t.join()
+while len(os.listdir("/proc/self/task")) > 1:  # it outlives its join, and fork() would warn
+    pass
 if os.fork() == 0:
     work("child")
     ci.shutdown()
@@ -68,7 +70,7 @@ def other_threads_hold_the_old_session(case, python):
     need_store()
     case.collect()
     r = case.run([python, case.script(r"""
-import cirron as ci, threading
+import cirron as ci, os, threading
 
 go, there = threading.Event(), threading.Event()
 
@@ -89,6 +91,8 @@ with ci.scope("main_after") as s:
 print(p.enabled, s.id)
 go.set()
 t.join()
+while len(os.listdir("/proc/self/task")) > 1:
+    pass
 ci.shutdown()
 q = ci.profile()
 with ci.scope("free_again"):
