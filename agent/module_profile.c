@@ -226,7 +226,7 @@ static PyObject *shutdown_handle(PyObject *self, PyObject *unused) {
   return result;
 }
 
-/* Takes over `value`. */
+/* Takes over `value`. 0, or -1 with an error; whoever sets several stops at the first that fails. */
 static int set(PyObject *dict, const char *key, PyObject *value) {
   int r = value ? py.PyDict_SetItemString(dict, key, value) : -1;
   module_drop(value);
@@ -271,8 +271,8 @@ static PyObject *platform_context(void) {
   struct env_ranks ranks = env_ranks();
   const char *run = env_run_id();
   PyObject *dict = py.PyDict_New();
-  if (dict && (set_known(dict, "rank", ranks.rank) | set_known(dict, "local_rank", ranks.local_rank) |
-               set_known(dict, "world_size", ranks.world_size) | (run[0] ? set(dict, "run_id", text_or_none(run)) : 0)) == 0)
+  if (dict && !(set_known(dict, "rank", ranks.rank) || set_known(dict, "local_rank", ranks.local_rank) ||
+                set_known(dict, "world_size", ranks.world_size) || (run[0] ? set(dict, "run_id", text_or_none(run)) : 0)))
     return dict;
   module_drop(dict);
   return NULL;
@@ -308,32 +308,33 @@ static PyObject *installed(bool on) {
 
 static int set_drops(PyObject *dict) {
   struct drops d = count_drops();
-  return set_count(dict, "scope_drop_count", d.depth + d.spans) | set_count(dict, "mark_drop_count", d.marks + d.refused) |
-         set_count(dict, "mark_refused_count", d.refused) | set_count(dict, "name_drop_count", d.names) |
+  return set_count(dict, "scope_drop_count", d.depth + d.spans) || set_count(dict, "mark_drop_count", d.marks + d.refused) ||
+         set_count(dict, "mark_refused_count", d.refused) || set_count(dict, "name_drop_count", d.names) ||
          set_count(dict, "ring_drop_count", d.rings);
 }
 
 static int set_transport(PyObject *dict, const struct session *session) {
   bool connected = session && link_connected();
   const char *mode = session_env.enabled ? "normal" : "stopped";
-  return set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) |
-         set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) |
-         set(dict, "flush_mode", text_or_none(mode)) | set_count(dict, "flush_restart_count", 0) |
-         set(dict, "platform_context", platform_context()) | set(dict, "installed_hooks", installed(session_env.enabled)) |
-         set(dict, "frameworks_installed", installed(session_env.enabled)) | set(dict, "watched", names_of(module_watched()));
+  return set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) ||
+         set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) ||
+         set(dict, "flush_mode", text_or_none(mode)) || set_count(dict, "flush_restart_count", 0) ||
+         set(dict, "platform_context", platform_context()) || set(dict, "installed_hooks", installed(session_env.enabled)) ||
+         set(dict, "frameworks_installed", installed(session_env.enabled)) || set(dict, "watched", names_of(module_watched()));
 }
 
 static int set_spool(PyObject *dict) {
   struct sink_counts spool = sink_counts();
-  return set(dict, "spool_dir", text_or_none(spool.folder)) | set_count(dict, "spool_bytes", spool.bytes) |
-         set_count(dict, "spool_drop_count", spool.removed) | set_count(dict, "spool_error_count", spool.failures) |
+  return set(dict, "spool_dir", text_or_none(spool.folder)) || set_count(dict, "spool_bytes", spool.bytes) ||
+         set_count(dict, "spool_drop_count", spool.removed) || set_count(dict, "spool_error_count", spool.failures) ||
          set_count(dict, "spool_lost_bytes", spool.lost_bytes);
 }
 
 static int set_kept(PyObject *dict) {
   struct keep_counts kept = keep_counts();
-  return set_count(dict, "trace_span_count", kept.spans) | set_count(dict, "trace_bytes", kept.bytes) |
-         set_count(dict, "trace_drop_count", kept.evicted_spans) | set_count(dict, "trace_mark_drop_count", kept.evicted_marks);
+  return set_count(dict, "trace_span_count", kept.spans) || set_count(dict, "trace_bytes", kept.bytes) ||
+         set_count(dict, "trace_drop_count", kept.evicted_spans) ||
+         set_count(dict, "trace_mark_drop_count", kept.evicted_marks);
 }
 
 /* What was not measured is None, not 0. */
@@ -343,10 +344,9 @@ static int set_cost(PyObject *dict, const struct session *session) {
   uint64_t spent = segment ? __atomic_load_n(&segment->overhead_ns, __ATOMIC_RELAXED) : 0;
   uint64_t age = session ? clock_system() - session->start_ns : 0;
   bool known = spent && age;
-  PyObject *ratio = known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none();
-  return set_count(dict, "detail_shed_count", shed_level) | set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) |
-         set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) |
-         set(dict, "overhead_ratio", ratio);
+  return set_count(dict, "detail_shed_count", shed_level) || set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) ||
+         set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) ||
+         set(dict, "overhead_ratio", known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none());
 }
 
 PyObject *module_health(PyObject *self, PyObject *unused) {
@@ -355,7 +355,7 @@ PyObject *module_health(PyObject *self, PyObject *unused) {
   const struct session *session = session_get();
   PyObject *dict = py.PyDict_New();
   if (dict &&
-      (set_transport(dict, session) | set_drops(dict) | set_spool(dict) | set_kept(dict) | set_cost(dict, session)) == 0)
+      !(set_transport(dict, session) || set_drops(dict) || set_spool(dict) || set_kept(dict) || set_cost(dict, session)))
     return dict;
   module_drop(dict);
   return NULL;

@@ -267,18 +267,19 @@ PyObject *module_settings_defaults(void) {
   PyObject *dict = py.PyDict_New();
   if (!dict)
     return NULL;
-  if ((set(dict, "snapshots", text_of(modes[env->snapshots])) |
-       set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate)) |
-       set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval)) |
-       (env->frameworks == ENV_FRAMEWORKS_ALL ? 0 : set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))) |
-       set(dict, "output", names_of(env->output, ENV_SINKS)) | set_text(dict, "output_dir", "CIRRON_OUTPUT_DIR", "./.cirron/") |
-       set_whole(dict, "spool_max_bytes", "CIRRON_SPOOL_MAX_BYTES", 1000000000) |
-       set_whole(dict, "load_warn_bytes", "CIRRON_LOAD_WARN_BYTES", 1000000000) |
-       set_whole(dict, "load_max_bytes", "CIRRON_LOAD_MAX_BYTES", 10000000000) |
-       set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong(100000)) | set_text(dict, "api_key", "CIRRON_API_KEY", NULL) |
-       set_text(dict, "api_endpoint", "CIRRON_API_ENDPOINT", NULL) |
-       set_text(dict, "workspace_id", "CIRRON_WORKSPACE_ID", NULL) |
-       set_text(dict, "ingest_path", "CIRRON_INGEST_PATH", NULL)) == 0)
+  if (!(set(dict, "snapshots", text_of(modes[env->snapshots])) ||
+        set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate)) ||
+        set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval)) ||
+        (env->frameworks == ENV_FRAMEWORKS_ALL ? 0 : set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))) ||
+        set(dict, "output", names_of(env->output, ENV_SINKS)) ||
+        set_text(dict, "output_dir", "CIRRON_OUTPUT_DIR", "./.cirron/") ||
+        set_whole(dict, "spool_max_bytes", "CIRRON_SPOOL_MAX_BYTES", 1000000000) ||
+        set_whole(dict, "load_warn_bytes", "CIRRON_LOAD_WARN_BYTES", 1000000000) ||
+        set_whole(dict, "load_max_bytes", "CIRRON_LOAD_MAX_BYTES", 10000000000) ||
+        set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong(100000)) ||
+        set_text(dict, "api_key", "CIRRON_API_KEY", NULL) || set_text(dict, "api_endpoint", "CIRRON_API_ENDPOINT", NULL) ||
+        set_text(dict, "workspace_id", "CIRRON_WORKSPACE_ID", NULL) ||
+        set_text(dict, "ingest_path", "CIRRON_INGEST_PATH", NULL)))
     return dict;
   module_drop(dict);
   return NULL;
