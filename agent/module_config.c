@@ -86,13 +86,19 @@ static int put(PyObject *dict, PyObject *key, PyObject *value) {
   return r;
 }
 
+static int put_named(PyObject *dict, const char *key, PyObject *value) {
+  return put(dict, value ? py.PyUnicode_InternFromString(key) : NULL, value);
+}
+
 static PyObject *dict_of(const struct doc_node *node) {
   PyObject *dict = py.PyDict_New();
-  for (const struct doc_node *n = node->first; n && dict; n = n->next)
-    if (put(dict, text_of(&n->key), value_of(n)) < 0) {
+  for (const struct doc_node *n = node->first; n && dict; n = n->next) {
+    PyObject *value = value_of(n);
+    if (put(dict, value ? text_of(&n->key) : NULL, value) < 0) {
       module_drop(dict);
       dict = NULL;
     }
+  }
   return dict;
 }
 
@@ -120,8 +126,8 @@ static PyObject *value_of(const struct doc_node *node) {
 static PyObject *profiling_of(const struct doc_node *section) {
   PyObject *dict = section && section->kind == DOC_MAP ? dict_of(section) : py.PyDict_New();
   const struct doc_node *snapshots = doc_find(section, "snapshots");
-  PyObject *key = dict && snapshots && snapshots->kind != DOC_NULL ? py.PyUnicode_InternFromString("snapshots") : NULL;
-  if (key && put(dict, key, text_of(&snapshots->text)) < 0) {
+  bool word = dict && snapshots && snapshots->kind != DOC_NULL;
+  if (word && put_named(dict, "snapshots", text_of(&snapshots->text)) < 0) {
     module_drop(dict);
     return NULL;
   }
@@ -131,8 +137,8 @@ static PyObject *profiling_of(const struct doc_node *section) {
 /* --- complaints --- */
 
 static PyObject *complaint_text(const char *path, const struct config_complaint *why, const char *more) {
-  PyObject *where = path_text(path), *text = py.PyUnicode_DecodeUTF8(why->text, (Py_ssize_t)strlen(why->text), "replace");
-  PyObject *all = NULL;
+  PyObject *where = path_text(path), *all = NULL;
+  PyObject *text = where ? py.PyUnicode_DecodeUTF8(why->text, (Py_ssize_t)strlen(why->text), "replace") : NULL;
   if (where && text)
     all = why->line ? py.PyUnicode_FromFormat("%U:%u: %U%s", where, why->line, text, more)
                     : py.PyUnicode_FromFormat("%U: %U%s", where, text, more);
@@ -191,7 +197,7 @@ static int put_or(PyObject *dict, const char *key, const struct doc_node *node, 
   PyObject *value = there ? value_of(node) : missing;
   if (there)
     module_drop(missing);
-  return put(dict, py.PyUnicode_InternFromString(key), value);
+  return put_named(dict, key, value);
 }
 
 /* An object of the class with these attributes. Takes over `dict`; NULL passes an error on. */
@@ -226,15 +232,13 @@ static PyObject *file_object(const struct module_config_state *types, const stru
   if (r == 0 && doc_find(root, "servingConfig"))
     r = py.PyDict_DelItem(dict, key);
   module_drop(key);
-  if (r == 0)
-    r = put_or(dict, "description", doc_find(root, "description"), module_none()) |
-        put_or(dict, "env", doc_find(root, "env"), py.PyDict_New()) |
-        put_or(dict, "secrets", doc_find(root, "secrets"), py.PyList_New(0)) |
-        put_or(dict, "data", doc_find(root, "data"), py.PyDict_New()) |
-        put(dict, py.PyUnicode_InternFromString("profiling"),
-            section_object(types->profiling, doc_find(root, "profiling"), profiling, true)) |
-        put(dict, py.PyUnicode_InternFromString("serving_config"), section_object(types->serving, served, serving, false));
-  if (r == 0)
+  if (r == 0 &&
+      !(put_or(dict, "description", doc_find(root, "description"), module_none()) ||
+        put_or(dict, "env", doc_find(root, "env"), py.PyDict_New()) ||
+        put_or(dict, "secrets", doc_find(root, "secrets"), py.PyList_New(0)) ||
+        put_or(dict, "data", doc_find(root, "data"), py.PyDict_New()) ||
+        put_named(dict, "profiling", section_object(types->profiling, doc_find(root, "profiling"), profiling, true)) ||
+        put_named(dict, "serving_config", section_object(types->serving, served, serving, false))))
     return object_of(types->file, dict);
   module_drop(dict);
   return NULL;

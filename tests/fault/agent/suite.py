@@ -185,4 +185,49 @@ def python_has_no_memory(t, python):
     t.equal([s["parent_id"] == r["id"] for s in st.of("last") for r in st.roots], [True], "the last scope is in no other")
 
 
+NO_MEMORY_BESIDE = """
+import os, sys
+try:
+    import _testcapi
+except ImportError:
+    print("no _testcapi")
+    sys.exit(0)
+import cirron as ci, json
+with open("cirron.yaml", "w") as f:
+    f.write("name: a\\nframework: pytorch\\ntype: regression\\nversion: '1'\\nprofiling: {snapshots: off, sample_rate: 0.5}\\n")
+ci.profile(output="none", frameworks=["torch"])
+with ci.scope("one", 1, a=[1, {"b": None}]):
+    ci.mark("m", 2.5, note="n")
+calls = {"tree": lambda: ci.trace("dict", name="one"), "json": lambda: ci.trace("json"), "flush": ci.flush, "health": ci.health,
+         "find": ci.find_cirron_yaml, "load": lambda: ci.load_cirron_yaml("cirron.yaml"), "default": ci.get_default,
+         "Cirron": lambda: ci.Cirron(snapshots="off", output=["none"], sample_rate=1), "scope": lambda: ci.Cirron().scope("x")}
+if sys.version_info >= (3, 12): # these crash by themselves when Python functions in Python functions get no memory
+    del calls["tree"], calls["json"]
+for name, call in calls.items():
+    call()
+    done = raised = 0
+    for n in range(400):
+        _testcapi.set_nomemory(n, n + 1)
+        try:
+            call()
+            done += 1
+        except MemoryError:
+            raised += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+    assert done and done + raised == 400, name
+print(ci.trace("dict")["span_count"] >= 1, ci.load_cirron_yaml().profiling.sample_rate)
+"""
+
+
+@test_each(PYTHONS, harness.python_label)
+def python_has_no_memory_beside(t, python):
+    """The same for what reads settings and what was recorded."""
+    t.collect()
+    done = t.run([python, t.script(NO_MEMORY_BESIDE)])
+    if "no _testcapi" in done.out:
+        raise Skip("this Python has no _testcapi")
+    t.equal((done.rc, done.out, done.err), (0, "True 0.5\n", ""), "job")
+
+
 harness.main()
