@@ -12,15 +12,23 @@
 
 #define LOGGER "cirron.profiler"
 
-int module_warn(const char *logger, PyObject *text) {
+static int say(const char *logger, const char *level, PyObject *text) {
   PyObject *logging = text ? py.PyImport_ImportModule("logging") : NULL;
   PyObject *place = logging ? py.PyObject_CallMethod(logging, "getLogger", "s", logger) : NULL;
-  PyObject *done = place ? py.PyObject_CallMethod(place, "warning", "sO", "%s", text) : NULL;
+  PyObject *done = place ? py.PyObject_CallMethod(place, level, "sO", "%s", text) : NULL;
   module_drop(done);
   module_drop(place);
   module_drop(logging);
   module_drop(text);
   return done || module_swallow() ? 0 : -1;
+}
+
+int module_warn(const char *logger, PyObject *text) {
+  return say(logger, "warning", text);
+}
+
+int module_inform(const char *logger, PyObject *text) {
+  return say(logger, "info", text);
 }
 
 /* --- paths --- */

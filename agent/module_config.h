@@ -20,5 +20,6 @@ int module_config_path(PyObject *path, char *out, size_t size);
 /* Says it on the logger of that name, as a warning. Takes over `text`; NULL passes an error on. 0, or -1 with an error that is not
  * ours to swallow. */
 int module_warn(const char *logger, PyObject *text);
+int module_inform(const char *logger, PyObject *text); /* the same at level INFO, which nobody sees who has not asked for it */
 
 #endif

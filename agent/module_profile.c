@@ -105,14 +105,15 @@ static PyObject *settle(PyObject *cirron, PyObject *const given[ARGUMENTS]) {
   return NULL;
 }
 
-/* Says once for each profiler what was asked for and is not there. */
+/* Says once for each profiler what was asked for and is not there. Not on stderr: a script that asks for snapshots each time it runs is
+ * no reason to print something each time. */
 static int warn_unused(PyObject *const given[ARGUMENTS]) {
   if (!is_given(given[SAMPLE_RATE]) &&
       (!is_given(given[SNAPSHOTS]) || py.PyUnicode_CompareWithASCIIString(given[SNAPSHOTS], "off") == 0))
     return 0;
-  return module_warn(LOGGER,
-                     py.PyUnicode_FromFormat("cirron: profile(): snapshots and sample_rate have no effect in this version, "
-                                             "which takes no snapshots"));
+  return module_inform(LOGGER,
+                       py.PyUnicode_FromFormat("cirron: profile(): snapshots and sample_rate have no effect in this version, "
+                                               "which takes no snapshots"));
 }
 
 /* --- profile --- */

@@ -127,9 +127,10 @@ class Profile(Case):
 
     def test_no_effect_is_said(self):
         for given, said in ((dict(snapshots="full"), True), (dict(sample_rate=0.5), True), (dict(snapshots="off"), False), (dict(flush_interval=2), False)):
-            with self.quiet() as logs:
+            with self.assertLogs("cirron.profiler", "INFO") as logs:
                 logging.getLogger("cirron.profiler").warning("one")
                 ci.profile(**given)
+            self.assertTrue(all(line.startswith("INFO") for line in logs.output[1:]), logs.output)
             self.assertEqual(["no effect" in line for line in logs.output[1:]], [True] * said, given)
             ci.shutdown()
 
