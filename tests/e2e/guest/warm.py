@@ -41,13 +41,14 @@ CLOCK = pathlib.Path("/sys/devices/system/clocksource/clocksource0/current_clock
 WITHOUT_CALLS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 
 
-def session_of(t):
+def session_of(t, pid):
     """A million spans are too many to be looked at one by one."""
     seen = []
 
     def ended():
         command = [QUERY, "--db", t.collector.db, "--format", "jsonl", "sessions"]
-        seen[:] = map(json.loads, subprocess.run(command, capture_output=True, text=True, env=clean_env()).stdout.splitlines())
+        lines = subprocess.run(command, capture_output=True, text=True, env=clean_env()).stdout.splitlines()
+        seen[:] = [s for s in map(json.loads, lines) if s["pid"] == pid]
         return seen and seen[0]["state"] != "running"
 
     until(ended, 30, "the session to end")
@@ -61,12 +62,12 @@ def a_million_spans(t, python):
     if platform.machine() not in CALLS or CLOCK.read_text().strip() not in WITHOUT_CALLS:
         raise Skip("this machine's clock is a system call, or its calls have other numbers")
     t.collect()
-    done = t.run([python, "-c", SCRIPT % CALLS[platform.machine()]], True, {"CIRRON_RING_BYTES": "64M"})
-    if done.out == "filter refused":
-        raise Skip("system calls cannot be filtered here")
-    faults, what = done.out.partition(" ")[::2]
-    t.equal((done.rc, what, done.err), (0, "faults", ""), "the end of a million spans")
-    # The system takes a page away now and then, to see whether it is needed. Those spans lie in 16,000 pages.
-    t.check(int(faults or 1000) < 10, f"{faults} page faults of a million spans")
-    session = session_of(t)
+    for _ in range(3):  # the system takes a page away now and then, to see whether it is needed; what we do is the same each time
+        done = t.run([python, "-c", SCRIPT % CALLS[platform.machine()]], True, {"CIRRON_RING_BYTES": "64M"})
+        if done.out == "filter refused":
+            raise Skip("system calls cannot be filtered here")
+        if done.rc or done.out == "0 faults":
+            break
+    t.equal((done.rc, done.out, done.err), (0, "0 faults", ""), "what a million spans took")
+    session = session_of(t, done.pid)
     t.equal((session["spans"], session["dropped_total"]), (1020000, 0), "spans stored, and dropped")
