@@ -45,6 +45,12 @@ bool module_swallow(void) {
   return true;
 }
 
+int module_set(PyObject *dict, const char *key, PyObject *value) {
+  int r = value ? py.PyDict_SetItemString(dict, key, value) : -1;
+  module_drop(value);
+  return r;
+}
+
 PyObject *module_type(const char *name, size_t body, unsigned flags, struct py_slot *slots) {
   struct py_type_spec spec = {
       .name = name,
@@ -294,13 +300,7 @@ int module_keep_type(PyObject *module, PyObject *type, PyObject **place) {
 }
 
 int module_add_type(PyObject *module, const char *name, PyObject *type, PyObject **place) {
-  if (module_keep_type(module, type, place) < 0)
-    return -1;
-  py.Py_IncRef(type); /* PyModule_AddObject takes one when it works */
-  if (py.PyModule_AddObject(module, name, type) == 0)
-    return 0;
-  py.Py_DecRef(type);
-  return -1;
+  return module_keep_type(module, type, place) < 0 ? -1 : module_show(module, name, type, place);
 }
 
 static int module_exec(PyObject *module) {

@@ -227,15 +227,8 @@ static PyObject *shutdown_handle(PyObject *self, PyObject *unused) {
   return result;
 }
 
-/* Takes over `value`. 0, or -1 with an error; whoever sets several stops at the first that fails. */
-static int set(PyObject *dict, const char *key, PyObject *value) {
-  int r = value ? py.PyDict_SetItemString(dict, key, value) : -1;
-  module_drop(value);
-  return r;
-}
-
 static int set_count(PyObject *dict, const char *key, uint64_t value) {
-  return set(dict, key, py.PyLong_FromLongLong((long long)value));
+  return module_set(dict, key, py.PyLong_FromLongLong((long long)value));
 }
 
 static PyObject *text_or_none(const char *text) { /* from the environment: any bytes */
@@ -264,7 +257,7 @@ static struct drops count_drops(void) {
 }
 
 static int set_known(PyObject *dict, const char *key, int value) {
-  return value < 0 ? 0 : set(dict, key, py.PyLong_FromLongLong(value));
+  return value < 0 ? 0 : module_set(dict, key, py.PyLong_FromLongLong(value));
 }
 
 /* Rank and run, where known. NULL with an error. */
@@ -272,8 +265,9 @@ static PyObject *platform_context(void) {
   struct env_ranks ranks = env_ranks();
   const char *run = env_run_id();
   PyObject *dict = py.PyDict_New();
-  if (dict && !(set_known(dict, "rank", ranks.rank) || set_known(dict, "local_rank", ranks.local_rank) ||
-                set_known(dict, "world_size", ranks.world_size) || (run[0] ? set(dict, "run_id", text_or_none(run)) : 0)))
+  if (dict &&
+      !(set_known(dict, "rank", ranks.rank) || set_known(dict, "local_rank", ranks.local_rank) ||
+        set_known(dict, "world_size", ranks.world_size) || (run[0] ? module_set(dict, "run_id", text_or_none(run)) : 0)))
     return dict;
   module_drop(dict);
   return NULL;
@@ -317,16 +311,18 @@ static int set_drops(PyObject *dict) {
 static int set_transport(PyObject *dict, const struct session *session) {
   bool connected = session && link_connected();
   const char *mode = session_env.enabled ? "normal" : "stopped";
-  return set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) ||
-         set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) ||
-         set(dict, "flush_mode", text_or_none(mode)) || set_count(dict, "flush_restart_count", 0) ||
-         set(dict, "platform_context", platform_context()) || set(dict, "installed_hooks", installed(session_env.enabled)) ||
-         set(dict, "frameworks_installed", installed(session_env.enabled)) || set(dict, "watched", names_of(module_watched()));
+  return module_set(dict, "enabled", py.PyBool_FromLong(session_env.enabled)) ||
+         module_set(dict, "transport", text_or_none(connected ? session->by_messages ? "socket" : "ring" : NULL)) ||
+         module_set(dict, "flush_mode", text_or_none(mode)) || set_count(dict, "flush_restart_count", 0) ||
+         module_set(dict, "platform_context", platform_context()) ||
+         module_set(dict, "installed_hooks", installed(session_env.enabled)) ||
+         module_set(dict, "frameworks_installed", installed(session_env.enabled)) ||
+         module_set(dict, "watched", names_of(module_watched()));
 }
 
 static int set_spool(PyObject *dict) {
   struct sink_counts spool = sink_counts();
-  return set(dict, "spool_dir", text_or_none(spool.folder)) || set_count(dict, "spool_bytes", spool.bytes) ||
+  return module_set(dict, "spool_dir", text_or_none(spool.folder)) || set_count(dict, "spool_bytes", spool.bytes) ||
          set_count(dict, "spool_drop_count", spool.removed) || set_count(dict, "spool_error_count", spool.failures) ||
          set_count(dict, "spool_lost_bytes", spool.lost_bytes);
 }
@@ -346,8 +342,8 @@ static int set_cost(PyObject *dict, const struct session *session) {
   uint64_t age = session ? clock_system() - session->start_ns : 0;
   bool known = spent && age;
   return set_count(dict, "detail_shed_count", shed_level) || set_count(dict, "scope_depth", scope ? scope_depth(scope) : 0) ||
-         set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) ||
-         set(dict, "overhead_ratio", known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none());
+         module_set(dict, "overhead_ns", known ? py.PyLong_FromLongLong((long long)spent) : module_none()) ||
+         module_set(dict, "overhead_ratio", known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none());
 }
 
 PyObject *module_health(PyObject *self, PyObject *unused) {

@@ -219,12 +219,6 @@ int module_settings_section(PyObject *layer, const char *who, PyObject *section)
 
 /* --- what holds where nothing is given --- */
 
-static int set(PyObject *dict, const char *key, PyObject *value) { /* takes over `value` */
-  int r = value ? py.PyDict_SetItemString(dict, key, value) : -1;
-  module_drop(value);
-  return r;
-}
-
 static PyObject *text_of(const char *text) {
   return py.PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");
 }
@@ -232,7 +226,7 @@ static PyObject *text_of(const char *text) {
 static int set_text(PyObject *dict, const char *key, const char *variable, const char *otherwise) {
   const char *text = getenv(variable);
   text = text && *text ? text : otherwise;
-  return set(dict, key, text ? text_of(text) : module_none());
+  return module_set(dict, key, text ? text_of(text) : module_none());
 }
 
 /* A whole number above 0; anything else is as if it were not set. */
@@ -242,7 +236,7 @@ static int set_whole(PyObject *dict, const char *key, const char *variable, long
   size_t n = text ? strspn(text, "0123456789") : 0;
   for (size_t i = 0; i < n && n <= 18 && text[n] == 0; i++)
     value = value * 10 + (text[i] - '0');
-  return set(dict, key, py.PyLong_FromLongLong(value > 0 ? value : otherwise));
+  return module_set(dict, key, py.PyLong_FromLongLong(value > 0 ? value : otherwise));
 }
 
 /* The names of the bits, from "a|b|c". */
@@ -267,16 +261,17 @@ PyObject *module_settings_defaults(void) {
   PyObject *dict = py.PyDict_New();
   if (!dict)
     return NULL;
-  if (!(set(dict, "snapshots", text_of(modes[env->snapshots])) ||
-        set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate)) ||
-        set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval)) ||
-        (env->frameworks == ENV_FRAMEWORKS_ALL ? 0 : set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))) ||
-        set(dict, "output", names_of(env->output, ENV_SINKS)) ||
+  if (!(module_set(dict, "snapshots", text_of(modes[env->snapshots])) ||
+        module_set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate)) ||
+        module_set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval)) ||
+        (env->frameworks == ENV_FRAMEWORKS_ALL ? 0
+                                               : module_set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))) ||
+        module_set(dict, "output", names_of(env->output, ENV_SINKS)) ||
         set_text(dict, "output_dir", "CIRRON_OUTPUT_DIR", "./.cirron/") ||
         set_whole(dict, "spool_max_bytes", "CIRRON_SPOOL_MAX_BYTES", 1000000000) ||
         set_whole(dict, "load_warn_bytes", "CIRRON_LOAD_WARN_BYTES", 1000000000) ||
         set_whole(dict, "load_max_bytes", "CIRRON_LOAD_MAX_BYTES", 10000000000) ||
-        set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong(100000)) ||
+        module_set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong(100000)) ||
         set_text(dict, "api_key", "CIRRON_API_KEY", NULL) || set_text(dict, "api_endpoint", "CIRRON_API_ENDPOINT", NULL) ||
         set_text(dict, "workspace_id", "CIRRON_WORKSPACE_ID", NULL) ||
         set_text(dict, "ingest_path", "CIRRON_INGEST_PATH", NULL)))

@@ -116,6 +116,10 @@ static inline void module_drop(PyObject *object) { /* accepts NULL */
     py.Py_DecRef(object);
 }
 
+/* dict[key] = value, which is taken over; NULL passes an error on. 0, or -1 with an error: whoever sets several stops at the first that
+ * fails. */
+int module_set(PyObject *dict, const char *key, PyObject *value);
+
 /* Where spans belong that are opened in `scope`, the stack of a thread or task: its number. 0: nowhere, tracing is off. */
 static inline uint64_t module_here(const struct scope *scope) {
   return scope ? scope_serial(scope) : 0;
