@@ -11,7 +11,7 @@ jobs=$(nproc)
 logs=build/check
 mkdir -p "$logs"
 rm -f "$logs"/*.log "$logs/result"
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 failures=
 began=$SECONDS
 
 export TORCH_PYTHON=$PWD/.venv/bin/python PYTHONS
@@ -38,6 +38,7 @@ suite() { # name seconds command...
   printf '  CHECK %-16s %s (%d s)\n' "$name" "$line" $((SECONDS - from))
   if [ "$f" != 0 ]; then
     sed 's/^/    | /' "$logs/$name.log" | tail -n 80
+    failures+=$(grep --no-group-separator -A 2 '^FAIL' "$logs/$name.log" | sed "s/^/    $name: /" | head -n 40)$'\n'
   fi
   grep -E '^skip ' "$logs/$name.log" | sed 's/^/    /'
 }
@@ -84,6 +85,7 @@ if build build-san SAN=1 all; then
 fi
 suite lint 900 "$make" --no-print-directory lint
 
+[ -z "$failures" ] || printf '  CHECK what failed, once more:\n%s' "$failures"
 echo "  CHECK took $((SECONDS - began)) s; logs are in $logs"
 echo "$passed passed, $failed failed, $skipped skipped" | tee "$logs/result"
 [ "$failed" = 0 ]
