@@ -14,6 +14,7 @@
 #ifndef CIRRON_COST_H
 #define CIRRON_COST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "clock.h"
@@ -51,11 +52,17 @@ static inline struct cost_timing cost_timing_of(uint32_t weight) {
 uint32_t cost_weight(void);                      /* of the call that is timed now; sets when the next one is */
 void cost_add(const struct cost_timing *timing); /* of one that is timed */
 
-/* A call begins. */
-static inline struct cost_timing cost_call(void) {
-  if (__builtin_expect(--cost_thread.left != 0, 1))
-    return (struct cost_timing){.weight = 0};
+/* A call begins: is it one that is timed? Then cost_begin follows. */
+static inline bool cost_due(void) {
+  return __builtin_expect(--cost_thread.left == 0, 0);
+}
+
+static inline struct cost_timing cost_begin(void) {
   return cost_timing_of(cost_weight());
+}
+
+static inline struct cost_timing cost_call(void) {
+  return cost_due() ? cost_begin() : (struct cost_timing){.weight = 0};
 }
 
 /* Rare work begins. */

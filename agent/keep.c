@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "hot.h"
+
 #define SPINS 100
 #define LOOKS 8 /* at what is overwritten faster than it can be copied */
 #define HEAD_BYTES offsetof(struct keep_record, as)
@@ -27,7 +29,7 @@ static struct log logs[KEEP_LOGS] = {
     [KEEP_POINTS] = {.size = KEEP_POINTS_BYTES},
     [KEEP_SUMMARIES] = {.size = KEEP_SUMMARIES_BYTES},
 };
-_Atomic bool keep_on;
+HOT_DATA _Atomic bool keep_on;
 static atomic_flag lock = ATOMIC_FLAG_INIT;     /* protects writing to the logs; a leaf */
 static atomic_flag starting = ATOMIC_FLAG_INIT; /* one of several who ask first */
 

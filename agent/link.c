@@ -28,6 +28,7 @@
 #include "env.h"
 #include "fd.h"
 #include "hello.h"
+#include "hot.h"
 #include "launch.h"
 #include "link_socket.h"
 #include "pbwrite.h"
@@ -53,7 +54,7 @@
 
 enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_ATTACH_CELLS = 2 };
 
-_Atomic uint64_t link_due_ns;
+HOT_DATA _Atomic uint64_t link_due_ns;
 _Atomic uint64_t link_also_ns = UINT64_MAX;
 void (*_Atomic link_also)(uint64_t now_ns);
 

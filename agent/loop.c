@@ -30,7 +30,7 @@ HOT static bool apart(struct scope *scope, const struct loop *l, const struct lo
 
 HOT struct span *loop_load_begin(struct scope *scope, const void *iterator) {
   struct loop *l = scope_loop(scope);
-  if (scope_find(scope, SPAN_DATA_LOAD))
+  if (unlikely(scope_find(scope, SPAN_DATA_LOAD) != NULL))
     return NULL;
   uint64_t now = scope_clock(scope);
   struct loop_pass *pass = pass_ask(scope, l, iterator, now);
@@ -44,7 +44,7 @@ HOT struct span *loop_load_begin(struct scope *scope, const void *iterator) {
 
 /* Nothing was handed out: neither the request nor the step that it opened ever were. But a loop that fetches ahead has one batch
  * left to train with. */
-static void load_withdraw(struct scope *scope, struct loop *l, const struct loop_pass *pass, struct span *load) {
+COLD static void load_withdraw(struct scope *scope, struct loop *l, const struct loop_pass *pass, struct span *load) {
   scope_dissolve(scope, load);
   if (l->step_by_load && scope_top(scope) == l->step && !l->updated && l->loads == 0 && !l->adopt_since_ns &&
       !(pass && pass->ahead))
@@ -54,7 +54,7 @@ static void load_withdraw(struct scope *scope, struct loop *l, const struct loop
 HOT void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out) {
   struct loop *l = scope_loop(scope);
   struct loop_pass *pass = pass_of(l, iterator);
-  if (!handed_out) {
+  if (unlikely(!handed_out)) {
     load_withdraw(scope, l, pass, load);
     return;
   }
@@ -66,12 +66,12 @@ HOT void loop_load_end(struct scope *scope, const void *iterator, struct span *l
     pass->ahead |= pass->items == 1 && !pass->used;
     pass->items++;
   }
-  if (!l->step || apart(scope, l, pass))
+  if (unlikely(!l->step) || apart(scope, l, pass))
     return;
   l->loads++;
-  if (l->close_due)
+  if (unlikely(l->close_due))
     l->batch_waiting = true;
-  else if (l->updated && in_step && !step_given(l, loader) && !l->next_start_ns)
+  else if (unlikely(l->updated) && in_step && !step_given(l, loader) && !l->next_start_ns)
     l->next_start_ns = start_ns; /* of this step if it has another update, else of the next */
   else
     step_give(l, loader);
@@ -87,14 +87,14 @@ HOT void loop_forward(struct scope *scope, bool training) {
 
 HOT void loop_backward(struct scope *scope) {
   struct loop *l = scope_loop(scope);
-  if (l->pass_count > 1 && !scope_find(scope, SPAN_DATA_LOAD)) {
+  if (unlikely(l->pass_count > 1) && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
     pass_supersede(scope, l);
   }
   l->backward = true;
   for (unsigned i = 0; i < l->pass_count; i++)
     l->passes[i].evaluating = false;
-  if (l->step && l->step->flags & SPAN_DOUBTFUL) {
+  if (l->step && unlikely(l->step->flags & SPAN_DOUBTFUL)) {
     l->step->flags &= (uint8_t)~SPAN_DOUBTFUL;
     scope_refresh(scope, l->step);
   }
@@ -106,7 +106,7 @@ void loop_optimizer(struct scope *scope) {
 
 HOT void loop_update_begin(struct scope *scope) {
   struct loop *l = scope_loop(scope);
-  if (l->pass_count > 1 && !scope_find(scope, SPAN_DATA_LOAD)) {
+  if (unlikely(l->pass_count > 1) && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
     pass_supersede(scope, l);
   }
@@ -115,16 +115,16 @@ HOT void loop_update_begin(struct scope *scope) {
 
 HOT void loop_update_end(struct scope *scope, uint64_t end_ns) {
   struct loop *l = scope_loop(scope);
-  if (scope_find(scope, SPAN_DATA_LOAD))
+  if (unlikely(scope_find(scope, SPAN_DATA_LOAD) != NULL))
     return; /* a data set that learns */
   pass_updated(scope, l);
-  if (!l->step)
+  if (unlikely(!l->step))
     return;
-  if (!l->updated)
+  if (likely(!l->updated))
     step_settle(scope, l);
   l->settled_ns = end_ns;
   l->step->has_children = false; /* from here on: what may have to be moved */
-  if (l->step->cpu_ns != SPAN_NO_TIME)
+  if (unlikely(l->step->cpu_ns != SPAN_NO_TIME))
     l->step->cpu_end_ns = scope_cpu_clock();
 }
 

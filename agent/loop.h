@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hot.h"
 #include "scope.h"
 
 #define LOOP_MAX_PASSES 16 /* unfinished at a time, in one thread; more are not told apart */
@@ -36,9 +37,6 @@ struct loop_pass {
 };
 
 struct loop {
-  struct loop_pass passes[LOOP_MAX_PASSES]; /* outermost first */
-  unsigned pass_count;
-
   struct span *step; /* the open step, or NULL */
   uint64_t step_id;
   bool updated;                          /* an update happened in it */
@@ -57,6 +55,9 @@ struct loop {
   uint64_t optimizer_ns; /* when an optimizer was constructed last: training begins after that */
   uint64_t last_end_ns;  /* of the step before */
   uint64_t long_step_ns; /* how long the last step was: is its CPU time worth two readings? */
+
+  unsigned pass_count;
+  struct loop_pass passes[LOOP_MAX_PASSES]; /* outermost first; most are never used */
 };
 
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
@@ -85,7 +86,8 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
 
 /* A span was closed; for scope.c. One that holds the last update belongs to the step as a whole. */
 static inline void loop_closed(struct loop *loop, const struct span *span, uint64_t end_ns) {
-  if (loop->updated && span->parent == loop->step_id && span->start_ns < loop->settled_ns && end_ns > loop->settled_ns) {
+  if (unlikely(loop->updated && span->parent == loop->step_id) && span->start_ns < loop->settled_ns &&
+      end_ns > loop->settled_ns) {
     loop->settled_ns = end_ns;
     loop->step->has_children = false;
   }

@@ -39,7 +39,7 @@ static void pass_open(struct scope *scope, struct loop *l, struct loop_pass *pas
     pass->span->cpu_ns = scope_cpu_clock();
 }
 
-HOT static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
+static bool epoch_by_hand(struct scope *scope, const struct loop *l) {
   unsigned passes = 0;
   for (unsigned i = 0; i < l->pass_count; i++)
     passes += l->passes[i].span && l->passes[i].span->kind == SPAN_EPOCH;
@@ -164,7 +164,7 @@ bool pass_looked_at(const struct loop *l, const struct loop_pass *pass) {
 }
 
 /* Is it idle, without a share in any update, while a pass above it gives items? */
-HOT static bool pass_idle(struct scope *scope, struct loop *l, const struct loop_pass *pass) {
+static bool pass_idle(struct scope *scope, struct loop *l, const struct loop_pass *pass) {
   if (pass->cut_ns)
     return true;
   if (!pass->span || pass->has_inner || pass->span->kind == SPAN_EPOCH || !pass_idle_under(scope, l, pass))
@@ -447,7 +447,8 @@ static bool any_span(const struct loop *l) {
   return false;
 }
 
-HOT struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *iterator, uint64_t now) {
+/* What is seldom to be settled before an iterator is asked. */
+COLD static struct loop_pass *pass_ask_settled(struct scope *scope, struct loop *l, const void *iterator, uint64_t now) {
   struct loop_pass *pass = pass_of(l, iterator);
   if (pass && pass->cut_ns && pass->span)
     pass = pass_resume(scope, l, iterator);
@@ -462,9 +463,17 @@ HOT struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *
     if (fresh || (!any_span(l) && !epoch_by_hand(scope, l)))
       pass = pass_reopen(scope, l, pass, now);
   }
-  if (pass) {
+  return pass;
+}
+
+HOT struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *iterator, uint64_t now) {
+  struct loop_pass *pass = l->passes;
+  bool plain = l->pass_count == 1 && pass->iterator == iterator && pass->span && !pass->cut_ns; /* nothing to be settled */
+  if (unlikely(!plain))
+    pass = pass_ask_settled(scope, l, iterator, now);
+  if (likely(pass != NULL)) {
     pass->asked_ns = now;
-    if (!pass->first_ns) {
+    if (unlikely(!pass->first_ns)) {
       pass->first_ns = now;
       pass->first_parent = scope_innermost(scope);
     }
@@ -494,9 +503,14 @@ static void pass_is_epoch(struct scope *scope, struct loop *l, struct loop_pass 
     scope_rename(scope, pass->span, SPAN_EPOCH, name_id(NAME_EPOCH), next_epoch++);
 }
 
-HOT void pass_updated(struct scope *scope, struct loop *l) {
-  if (l->pass_count == 0)
-    return;
+/* The only pass is the epoch already: as at each update but the first of a plain loop. */
+HOT static bool pass_settled(struct scope *scope, const struct loop *l) {
+  const struct loop_pass *pass = l->passes;
+  return l->pass_count == 1 && pass->span && pass->span->kind == SPAN_EPOCH && !pass->over_ns && !pass->has_epoch &&
+         !pass->cut_ns && !pass->ended && scope_count(scope, SPAN_EPOCH) == 1 && !scope_in_epoch(scope);
+}
+
+COLD static void pass_choose(struct scope *scope, struct loop *l) {
   bool have_epoch = epoch_by_hand(scope, l);
   for (unsigned i = 0; i < l->pass_count; i++) {
     struct loop_pass *pass = &l->passes[i];
@@ -511,6 +525,13 @@ HOT void pass_updated(struct scope *scope, struct loop *l) {
       have_epoch = true;
     }
   }
+}
+
+HOT void pass_updated(struct scope *scope, struct loop *l) {
+  if (likely(pass_settled(scope, l)))
+    l->passes[0].evaluating = false;
+  else if (l->pass_count)
+    pass_choose(scope, l);
 }
 
 void pass_settle_waiting(struct scope *scope, struct loop *l, uint64_t end_ns) {

@@ -10,7 +10,7 @@
 /* Two readings of the thread's CPU clock take some 4 us: only for steps that are long beside that. */
 #define CPU_WORTH_NS 2000000ull
 
-static _Atomic int64_t next_step;
+HOT_DATA static int64_t next_step; /* whoever holds the GIL; an atomic addition would wait for all that was stored before it */
 
 HOT bool step_given(const struct loop *l, const void *loader) {
   for (unsigned i = 0; i < l->given_count; i++)
@@ -44,12 +44,12 @@ HOT static void step_is(struct loop *l, struct span *s) {
 
 HOT void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   struct span *s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, now);
-  if (!l->batch_waiting) /* else it begins with what was handed out to the one before */
+  if (likely(!l->batch_waiting)) /* else it begins with what was handed out to the one before */
     l->loads = l->given_count = 0;
   l->batch_waiting = false;
-  if (!s)
+  if (unlikely(!s))
     return;
-  if (session_env.cpu_time == ENV_CPU_AUTO && l->long_step_ns > CPU_WORTH_NS)
+  if (session_env.cpu_time == ENV_CPU_AUTO && unlikely(l->long_step_ns > CPU_WORTH_NS))
     s->cpu_ns = scope_cpu_clock();
   step_is(l, s);
 }
@@ -67,7 +67,7 @@ void step_dissolve(struct scope *scope, struct loop *l) {
 
 HOT void step_finish(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
-  if (s->has_children) {
+  if (unlikely(s->has_children)) {
     struct span *below = scope_below(scope, s);
     if (below)
       below->has_children = true;
@@ -93,8 +93,8 @@ HOT bool step_blocked(struct scope *scope, const struct loop *l) {
 }
 
 HOT void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pass, const void *loader, uint64_t now) {
-  if (l->step && l->updated && step_given(l, loader)) {
-    if (step_blocked(scope, l)) {
+  if (likely(l->step && l->updated && step_given(l, loader))) {
+    if (unlikely(step_blocked(scope, l))) {
       l->close_due = true;
       return;
     }
@@ -107,7 +107,7 @@ HOT void step_before_load(struct scope *scope, struct loop *l, struct loop_pass 
     l->step->flags |= SPAN_DOUBTFUL;
     scope_refresh(scope, l->step);
   }
-  if (!l->step && !(pass && pass->evaluating))
+  if (likely(!l->step && !(pass && pass->evaluating)))
     step_open(scope, l, now);
 }
 
@@ -115,7 +115,7 @@ HOT void step_settle(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   s->index = next_step++;
   s->flags &= (uint8_t)~SPAN_DOUBTFUL;
-  if (l->adopt_since_ns && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent &&
+  if (unlikely(l->adopt_since_ns) && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent &&
       scope_alone(scope, s->parent, l->adopt_since_ns)) {
     scope_move(scope, s->parent, l->adopt_since_ns, s->id);
     s->start_ns = l->adopt_since_ns;

@@ -7,18 +7,11 @@
 
 static const char *const texts[NAMES] = {"epoch",   "eval",     "step",           "data_load",
                                          "forward", "backward", "optimizer_step", "fetch"};
-static struct {
-  unsigned generation;
-  uint32_t id;
-} fixed[NAMES];
+HOT_DATA uint32_t name_ids[NAMES];
 
-HOT uint32_t name_id(enum name name) {
-  unsigned now = segment_generation();
-  if (__atomic_load_n(&fixed[name].generation, __ATOMIC_ACQUIRE) != now) {
-    fixed[name].id = segment_name(texts[name], strlen(texts[name]));
-    __atomic_store_n(&fixed[name].generation, now, __ATOMIC_RELEASE);
-  }
-  return fixed[name].id;
+void names_make(void) {
+  for (unsigned i = 0; i < NAMES; i++)
+    name_ids[i] = segment_name(texts[i], strlen(texts[i]));
 }
 
 static unsigned place(uintptr_t key) {

@@ -1,8 +1,10 @@
-/* The fixed names of automatic spans, as ids of the present segment. */
+/* The fixed names of automatic spans, as ids of the present segment; ids of class names. */
 #ifndef CIRRON_NAMES_H
 #define CIRRON_NAMES_H
 
 #include <stdint.h>
+
+#include "hot.h"
 
 enum name {
   NAME_EPOCH,
@@ -16,8 +18,12 @@ enum name {
   NAMES
 };
 
-/* Made on first use in a session; afterwards a look into a table. Any thread. */
-uint32_t name_id(enum name name);
+void names_make(void); /* once for each segment, before there is a span */
+
+extern uint32_t name_ids[NAMES];
+static inline uint32_t name_id(enum name name) {
+  return name_ids[name];
+}
 
 #define NAME_CLASSES 64u /* a training job has a handful of outermost modules, optimizers and exceptions */
 

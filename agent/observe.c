@@ -26,7 +26,7 @@ static size_t table_count;
 
 vectorcallfunc observe_paced;
 bool (*observe_allowed)(const char *module);
-int (*_Atomic observe_after)(void);
+HOT_DATA int (*_Atomic observe_after)(void);
 
 void observe_add(const struct probe *probes, size_t n) {
   if (table_count < TABLES_MAX) {
@@ -36,7 +36,7 @@ void observe_add(const struct probe *probes, size_t n) {
 }
 
 /* The call failed: its exception goes on as it was, whatever happens in the probe. */
-static void leave_failed(const struct probe *probe, struct observe_call *call) {
+COLD static void leave_failed(const struct probe *probe, struct observe_call *call) {
   PyObject *type, *value, *trace;
   py.PyErr_Fetch(&type, &value, &trace);
   PyObject *kept[] = {type, value, trace};
@@ -49,7 +49,7 @@ static void leave_failed(const struct probe *probe, struct observe_call *call) {
 }
 
 /* The end of a call, where there is something to do then. */
-static PyObject *go_on(const struct probe *probe, PyObject *result) {
+COLD static PyObject *go_on(const struct probe *probe, PyObject *result) {
   int (*after)(void) = observe_after;
   bool wanted = probe->pace == OBSERVE_UPDATE || probe->pace == OBSERVE_REQUEST;
   if (!after || !wanted || !result || after() == 0)
@@ -58,24 +58,38 @@ static PyObject *go_on(const struct probe *probe, PyObject *result) {
   return NULL;
 }
 
-HOT PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-  struct cost_timing cost = cost_call();
+/* cost: NULL, or the timing of this call. */
+static inline __attribute__((always_inline)) PyObject *run(PyObject *function, PyObject *const *args, size_t nargsf,
+                                                           PyObject *kwnames, struct cost_timing *cost) {
   const struct probe *probe = observe_find(function);
   struct observe_call call = {.args = args, .nargs = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, .kwnames = kwnames};
-  bool entered = probe && probe->enter(&call);
-  cost_end(&cost);
+  bool entered = likely(probe != NULL) && probe->enter(&call);
+  if (cost)
+    cost_end(cost);
   PyObject *result = observe_original(function, args, nargsf, kwnames);
   if (!entered)
     return result;
-  cost_again(&cost);
-  if (result)
+  if (cost)
+    cost_again(cost);
+  if (likely(result != NULL))
     probe->leave(&call, result);
   else
     leave_failed(probe, &call);
-  cost_end(&cost);
-  if (__builtin_expect(cost.weight && cost_watch, 0))
-    cost_watch();
-  return __builtin_expect(observe_after != NULL, 0) ? go_on(probe, result) : result;
+  if (cost) {
+    cost_end(cost);
+    if (cost_watch)
+      cost_watch();
+  }
+  return unlikely(observe_after != NULL) ? go_on(probe, result) : result;
+}
+
+COLD static PyObject *run_timed(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+  struct cost_timing cost = cost_begin();
+  return run(function, args, nargsf, kwnames, &cost);
+}
+
+HOT PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+  return unlikely(cost_due()) ? run_timed(function, args, nargsf, kwnames) : run(function, args, nargsf, kwnames, NULL);
 }
 
 static int enter_in_table(PyObject *function, const void *probe) {
@@ -86,9 +100,10 @@ static int enter_in_table(PyObject *function, const void *probe) {
 }
 
 void observe_pause(bool pause) {
-  for (unsigned i = 0; observe_paced && i < OBSERVE_TABLE_SLOTS; i++) {
-    PyObject *function = atomic_load_explicit(&observe_entries[i].function, memory_order_acquire);
-    const struct probe *probe = atomic_load_explicit(&observe_entries[i].probe, memory_order_relaxed);
+  for (unsigned i = 0; observe_paced && i < OBSERVE_PLACES; i++) {
+    const struct observe_entry *entry = observe_place(i);
+    PyObject *function = atomic_load_explicit(&entry->function, memory_order_acquire);
+    const struct probe *probe = atomic_load_explicit(&entry->probe, memory_order_relaxed);
     if (function && !probe->pace)
       observe_swap_pause(function, observe_run, probe->direct, pause);
   }

@@ -7,9 +7,11 @@
 
 #include <errno.h>
 
+#include "hot.h"
+
 #define LARGEST_FUNCTION 1024 /* bytes; they have 120 to 170 */
 
-vectorcallfunc observe_original;
+HOT_DATA vectorcallfunc observe_original;
 
 static size_t slot_offset;
 static bool layout_tried;

@@ -3,23 +3,50 @@
 
 #include <errno.h>
 
+#include "hot.h"
+
 struct observe_entry observe_entries[OBSERVE_TABLE_SLOTS];
+HOT_DATA struct observe_entry observe_first[OBSERVE_FIRST];
 
 static atomic_flag writing = ATOMIC_FLAG_INIT; /* protects the entries against a second writer; held for a few instructions */
 static unsigned used;
 #define WRITING_TRIES 1000000u
 
-static int put_locked(PyObject *function, const struct probe *probe) {
-  unsigned i = observe_slot(function);
+static unsigned slot_of(const PyObject *function) {
+  return (unsigned)(((uintptr_t)function >> 4) * 0x9e3779b97f4a7c15u >> (64 - OBSERVE_TABLE_BITS));
+}
+
+const struct probe *observe_find_later(PyObject *function) {
+  for (unsigned i = slot_of(function);; i = (i + 1) % OBSERVE_TABLE_SLOTS) {
+    PyObject *here = atomic_load_explicit(&observe_entries[i].function, memory_order_acquire);
+    if (here == function)
+      return atomic_load_explicit(&observe_entries[i].probe, memory_order_relaxed);
+    if (!here)
+      return NULL;
+  }
+}
+
+/* Where the function is, or the free entry that it is to have. */
+static struct observe_entry *entry_for(PyObject *function) {
   PyObject *here;
+  for (unsigned i = 0; i < OBSERVE_FIRST; i++)
+    if (!(here = atomic_load_explicit(&observe_first[i].function, memory_order_relaxed)) || here == function)
+      return &observe_first[i];
+  unsigned i = slot_of(function);
   while ((here = atomic_load_explicit(&observe_entries[i].function, memory_order_relaxed)) && here != function)
     i = (i + 1) % OBSERVE_TABLE_SLOTS;
-  if (!here && used >= OBSERVE_TABLE_SLOTS / 4 * 3)
+  return &observe_entries[i];
+}
+
+static int put_locked(PyObject *function, const struct probe *probe) {
+  struct observe_entry *entry = entry_for(function);
+  bool fresh = !atomic_load_explicit(&entry->function, memory_order_relaxed);
+  if (fresh && used >= OBSERVE_TABLE_MAX)
     return -ENOSPC;
-  atomic_store_explicit(&observe_entries[i].probe, probe, memory_order_relaxed);
-  if (!here) {
+  atomic_store_explicit(&entry->probe, probe, memory_order_relaxed);
+  if (fresh) {
     used++;
-    atomic_store_explicit(&observe_entries[i].function, function, memory_order_release);
+    atomic_store_explicit(&entry->function, function, memory_order_release);
   }
   return 0;
 }

@@ -11,10 +11,12 @@
 
 #include <stdatomic.h>
 
+#include "hot.h"
 #include "observe.h"
 
 #define OBSERVE_TABLE_BITS 12
 #define OBSERVE_TABLE_SLOTS (1u << OBSERVE_TABLE_BITS)
+#define OBSERVE_TABLE_MAX (OBSERVE_TABLE_SLOTS / 4 * 3) /* functions */
 
 struct observe_entry {
   _Atomic(PyObject *) function; /* written once, last */
@@ -22,19 +24,23 @@ struct observe_entry {
 };
 extern struct observe_entry observe_entries[OBSERVE_TABLE_SLOTS];
 
-static inline unsigned observe_slot(const PyObject *function) {
-  return (unsigned)(((uintptr_t)function >> 4) * 0x9e3779b97f4a7c15u >> (64 - OBSERVE_TABLE_BITS));
+/* The first ones, in the order in which they came, lie here: on two or three cache lines, not one each. */
+#define OBSERVE_FIRST 12u
+extern struct observe_entry observe_first[OBSERVE_FIRST];
+
+#define OBSERVE_PLACES (OBSERVE_FIRST + OBSERVE_TABLE_SLOTS)
+static inline struct observe_entry *observe_place(unsigned i) {
+  return i < OBSERVE_FIRST ? &observe_first[i] : &observe_entries[i - OBSERVE_FIRST];
 }
+
+COLD const struct probe *observe_find_later(PyObject *function);
 
 /* NULL: not observed. */
 static inline const struct probe *observe_find(PyObject *function) {
-  for (unsigned i = observe_slot(function);; i = (i + 1) % OBSERVE_TABLE_SLOTS) {
-    PyObject *here = atomic_load_explicit(&observe_entries[i].function, memory_order_acquire);
-    if (here == function)
-      return atomic_load_explicit(&observe_entries[i].probe, memory_order_relaxed);
-    if (!here)
-      return NULL;
-  }
+  for (unsigned i = 0; i < OBSERVE_FIRST; i++)
+    if (atomic_load_explicit(&observe_first[i].function, memory_order_acquire) == function)
+      return atomic_load_explicit(&observe_first[i].probe, memory_order_relaxed);
+  return observe_find_later(function);
 }
 
 /* Enters a function, or changes its probe. 0, or -ENOSPC: as many as we care for (a program that makes classes without end). */

@@ -62,6 +62,20 @@ static void get_stuck(struct outlet *o) {
   o->stuck_home = __atomic_load_n(&o->home->shm->tail, __ATOMIC_RELAXED);
 }
 
+/* The short way where nothing fits and nothing was read since: counts the span as dropped. */
+bool outlet_stays_stuck(const struct outlet *outlet, uint64_t start_ns) {
+  const struct ring *ring = outlet->ring;
+  if (start_ns < outlet->full_ns ||
+      __atomic_load_n(&ring->renew, __ATOMIC_RELAXED) || /* a ring that is sent has to be hurried */
+      __atomic_load_n(&ring->hurry, __ATOMIC_RELAXED) ||
+      __atomic_load_n(&ring->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_tail ||
+      __atomic_load_n(&outlet->home->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_home)
+    return false;
+  ring_count_emitted(ring->shm, RING_SPAN);
+  ring_count_dropped(ring->shm, RING_SPAN);
+  return true;
+}
+
 void *outlet_claim_hard(struct outlet *outlet, uint64_t start_ns) {
   outlet->stuck = false;
   bool structural = !widen(outlet) && open_since(outlet, start_ns);

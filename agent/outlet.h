@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hot.h"
 #include "ring_writer.h"
 
 struct outlet {
@@ -43,32 +44,19 @@ bool outlet_put(struct outlet *outlet, const void *cell, const char *a, size_t a
 void outlet_end(struct outlet *outlet);
 
 void outlet_leave_spare(struct outlet *outlet);
-void *outlet_claim_hard(struct outlet *outlet, uint64_t start_ns);
+COLD void *outlet_claim_hard(struct outlet *outlet, uint64_t start_ns);
+__attribute__((noinline)) bool outlet_stays_stuck(const struct outlet *outlet, uint64_t start_ns);
 
 static inline void outlet_tend(struct outlet *outlet) {
-  if (ring_unlikely(outlet->spare != NULL))
+  if (unlikely(outlet->spare != NULL))
     outlet_leave_spare(outlet);
 }
 
-/* The short way where nothing fits and nothing was read since: counts the span as dropped. */
-static inline bool outlet_stays_stuck(const struct outlet *outlet, uint64_t start_ns) {
-  const struct ring *ring = outlet->ring;
-  if (start_ns < outlet->full_ns ||
-      __atomic_load_n(&ring->renew, __ATOMIC_RELAXED) || /* a ring that is sent has to be hurried */
-      __atomic_load_n(&ring->hurry, __ATOMIC_RELAXED) ||
-      __atomic_load_n(&ring->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_tail ||
-      __atomic_load_n(&outlet->home->shm->tail, __ATOMIC_RELAXED) != outlet->stuck_home)
-    return false;
-  ring_count_emitted(ring->shm, RING_SPAN);
-  ring_count_dropped(ring->shm, RING_SPAN);
-  return true;
-}
-
 static inline void *outlet_claim(struct outlet *outlet, bool structural, uint64_t start_ns) {
-  if (ring_unlikely(outlet->stuck) && !structural && outlet_stays_stuck(outlet, start_ns))
+  if (unlikely(outlet->stuck) && !structural && outlet_stays_stuck(outlet, start_ns))
     return NULL;
   void *cell = ring_try(outlet->ring, RING_SPAN, structural);
-  return ring_unlikely(!cell) ? outlet_claim_hard(outlet, start_ns) : cell;
+  return unlikely(!cell) ? outlet_claim_hard(outlet, start_ns) : cell;
 }
 
 #endif

@@ -12,7 +12,7 @@
 #include "glibc.h"
 #include "hot.h"
 
-struct py_api py;
+HOT_DATA struct py_api py;
 
 #define PY_OLDEST 308
 #define PY_NEWEST 315
@@ -122,22 +122,19 @@ HOT static int own_flag(PyObject *object, PyObject *name) {
   return value == py._Py_TrueStruct ? 1 : value == py._Py_FalseStruct ? 0 : -1;
 }
 
-HOT int py_attr_true(PyObject *object, PyObject *name) {
-  PyObject *type = NULL, *value = NULL, *trace = NULL;
-  bool had_error = py.PyErr_Occurred() != NULL;
-  if (had_error)
-    py.PyErr_Fetch(&type, &value, &trace);
-  int truth = own_flag(object, name);
-  PyObject *attribute = truth < 0 ? py.PyObject_GetAttr(object, name) : NULL;
-  if (truth < 0)
-    truth = attribute ? py.PyObject_IsTrue(attribute) : -1;
+COLD static int attr_true_asked(PyObject *object, PyObject *name) {
+  PyObject *attribute = py.PyObject_GetAttr(object, name);
+  int truth = attribute ? py.PyObject_IsTrue(attribute) : -1;
   if (attribute)
     py.Py_DecRef(attribute);
   if (truth < 0)
     py.PyErr_Clear();
-  if (had_error)
-    py.PyErr_Restore(type, value, trace);
   return truth;
+}
+
+HOT int py_attr_true(PyObject *object, PyObject *name) {
+  int truth = own_flag(object, name);
+  return unlikely(truth < 0) ? attr_true_asked(object, name) : truth;
 }
 
 const char *py_exception_name(void) {

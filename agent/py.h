@@ -254,7 +254,7 @@ const char *py_type_name(const PyTypeObject *type); /* the same, of the class */
 uintptr_t py_class_key(PyObject *object);
 
 /* Truth of an attribute, which an object's own True or False is without asking its class (no data descriptor stands before it in what
- * we ask for): 1, 0, or -1 when it is missing or fails. Leaves no error behind, keeps one that was set before. */
+ * we ask for): 1, 0, or -1 when it is missing or fails. Where no error is set; leaves none behind. */
 int py_attr_true(PyObject *object, PyObject *name);
 
 /* Class name of the exception that is set now, or NULL. Leaves it set. */

@@ -221,7 +221,7 @@ bool ring_append(struct ring *ring, const void *cell, const char *a, size_t a_le
                  bool structural) {
   uint8_t type = *(const uint8_t *)cell;
   unsigned a_cells = 0, text_cells = 0;
-  if (ring_unlikely(a_len | b_len))
+  if (unlikely(a_len | b_len))
     text_cells = plan_text(type, a, &a_len, b, &b_len, &a_cells);
 
   ring_check_renew(ring);
@@ -233,7 +233,7 @@ bool ring_append(struct ring *ring, const void *cell, const char *a, size_t a_le
     at[offsetof(struct ring_span, text_cells)] = (uint8_t)text_cells;
   if (type == RING_MARK)
     at[offsetof(struct ring_mark, value_cells)] = (uint8_t)a_cells;
-  if (ring_unlikely(text_cells)) {
+  if (unlikely(text_cells)) {
     put_text(ring, ring->head + 1, a, a_len);
     put_text(ring, ring->head + 1 + a_cells, b, b_len);
   }

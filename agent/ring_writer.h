@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../proto/ring_abi.h"
+#include "hot.h"
 
 /* How far a ring was sent, where it is not shared: a position between two records, how many spans and marks lie before it, and which
  * thread wrote what follows. */
@@ -51,7 +52,7 @@ void ring_unmap(struct ring *ring); /* after a fork, in the child: unmaps, and c
 /* The script closed the ring's descriptor: moves the ring's content to a new memfd at the same address, so that the next
  * connection can hand it over. Only for the ring's writer (ring_put and ring_claim_slot do it when `renew` is set), or when
  * nothing is written any more. Keeps errno. */
-void ring_renew(struct ring *ring);
+COLD void ring_renew(struct ring *ring);
 void ring_renew_now(struct ring *ring); /* however many descriptors wait to be handed over */
 
 /* Closes the descriptor: with hundreds of threads the job would run out of them. A collector that has the ring keeps it; another one
@@ -93,10 +94,8 @@ static inline void ring_close_slot(struct ring *ring, int slot); /* accepts -1 *
 
 /* What follows is inline because a span takes all of it, and a span is to cost little more than its two readings of the clock. */
 
-#define ring_unlikely(x) __builtin_expect(!!(x), 0)
-
 bool ring_make_room(struct ring *ring, unsigned cells, bool structural); /* it seems full: looks at the reader's tail */
-int ring_find_slot(const struct ring *ring);                             /* the one that was freed last is taken again */
+COLD int ring_find_slot(const struct ring *ring);                        /* the one that was freed last is taken again */
 
 static inline void ring_count(uint64_t *counter) { /* the writer is the only one that adds */
   __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
@@ -119,15 +118,14 @@ static inline void ring_count_dropped(struct ring_header *shm, uint8_t type) {
 }
 
 static inline void ring_check_renew(struct ring *ring) {
-  if (ring_unlikely(__atomic_load_n(&ring->renew, __ATOMIC_RELAXED)))
+  if (unlikely(__atomic_load_n(&ring->renew, __ATOMIC_RELAXED)))
     ring_renew(ring);
 }
 
 /* The room is reckoned with an old look at the reader's tail, which costs no cache miss, and looked up only when it seems full. */
 static inline bool ring_has_room(struct ring *ring, unsigned cells, bool structural) {
   uint64_t need = cells + (structural ? 0 : RING_RESERVED);
-  return !ring_unlikely(ring->head - ring->tail_seen + need > (uint64_t)ring->mask + 1) ||
-         ring_make_room(ring, cells, structural);
+  return !unlikely(ring->head - ring->tail_seen + need > (uint64_t)ring->mask + 1) || ring_make_room(ring, cells, structural);
 }
 
 static inline void *ring_try(struct ring *ring, uint8_t type, bool structural) {
@@ -148,7 +146,7 @@ static inline void *ring_claim(struct ring *ring, uint8_t type, bool structural)
 static inline struct ring_open *ring_claim_slot(struct ring *ring, int16_t *slot) {
   ring_check_renew(ring);
   int found = (int)ring->slot_hint;
-  if (ring_unlikely(__atomic_load_n(&ring->open[found].id, __ATOMIC_RELAXED) != 0))
+  if (unlikely(__atomic_load_n(&ring->open[found].id, __ATOMIC_RELAXED) != 0))
     found = ring_find_slot(ring);
   *slot = (int16_t)found;
   if (found < 0)

@@ -23,10 +23,10 @@
 #include "segment.h"
 #include "session.h"
 
-#define ID_LOT 32
+#define ID_LOT 128
 #define RETRY_NS 100000000ull
 
-_Atomic(const struct scope_chooser *) scope_chooser;
+HOT_DATA _Atomic(const struct scope_chooser *) scope_chooser;
 
 static _Atomic uint64_t last_serial;
 __thread struct thread *scope_mine;
@@ -78,7 +78,7 @@ static struct thread *thread_new(void) {
   return t;
 }
 
-__attribute__((noinline, cold)) static struct thread *thread_make(void) {
+COLD static struct thread *thread_make(void) {
   if (!session_ensure() || !key_make())
     return NULL;
   uint64_t now = clock_system();
@@ -101,7 +101,7 @@ __attribute__((noinline, cold)) static struct thread *thread_make(void) {
 
 static inline struct scope *whose_turn(struct thread *t) {
   const struct scope_chooser *chooser = atomic_load_explicit(&scope_chooser, memory_order_acquire);
-  return __builtin_expect(chooser != NULL, 0) ? chooser->choose(&t->own) : &t->own;
+  return unlikely(chooser != NULL) ? chooser->choose(&t->own) : &t->own;
 }
 
 struct scope *scope_get(void) {
@@ -155,7 +155,7 @@ unsigned scope_depth(const struct scope *scope) {
   return scope->depth;
 }
 
-HOT static int place(const struct scope *scope, const struct span *span) {
+HOT static inline int place(const struct scope *scope, const struct span *span) {
   int i = (int)scope->depth - 1;
   while (i >= 0 && scope->stack[i] != span)
     i--;
@@ -177,13 +177,15 @@ bool scope_is_above(struct scope *scope, const struct span *inner, const struct 
   return i >= 0 && place(scope, inner) > i;
 }
 
-HOT struct span *scope_find(struct scope *scope, enum span_kind kind) {
-  if (!scope->open[kind])
-    return NULL;
+COLD static struct span *find(struct scope *scope, enum span_kind kind) {
   for (unsigned i = scope->depth; i-- > 0;)
     if (scope->stack[i]->kind == kind)
       return scope->stack[i];
   return NULL;
+}
+
+HOT struct span *scope_find(struct scope *scope, enum span_kind kind) {
+  return unlikely(scope->open[kind]) ? find(scope, kind) : NULL;
 }
 
 unsigned scope_count(const struct scope *scope, enum span_kind kind) {
@@ -209,9 +211,9 @@ int64_t scope_cpu_clock(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Ids are taken from the process's counter in small lots: an atomic addition for each span would cost half as much as a clock. */
+/* Ids are taken from the process's counter in small lots: an atomic addition waits for all that was stored before it. */
 HOT static uint64_t new_id(struct thread *t) {
-  if (t->next_id == t->end_id) {
+  if (unlikely(t->next_id == t->end_id)) {
     outlet_tend(&t->outlet);
     t->next_id = session_take_ids(ID_LOT);
     t->end_id = t->next_id + ID_LOT;
@@ -230,13 +232,14 @@ static inline void slot_fill(struct ring_open *entry, const struct span *s) {
   __atomic_store_n(&entry->flags, s->flags, __ATOMIC_RELEASE);
 }
 
-HOT static void show(struct scope *scope, struct span *s) {
-  struct ring_open *entry = ring_claim_slot(scope->thread->ring, &s->slot);
-  if (!entry)
+HOT static inline void show(struct scope *scope, struct span *s) {
+  struct thread *t = scope->thread;
+  struct ring_open *entry = ring_claim_slot(t->ring, &s->slot);
+  if (unlikely(!entry))
     return;
   slot_fill(entry, s);
   __atomic_store_n(&entry->depth, (uint16_t)scope->depth, __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->tid, scope->thread->tid, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->tid, t->tid, __ATOMIC_RELAXED);
   ring_show_slot(entry, s->id);
 }
 
@@ -245,13 +248,15 @@ HOT void scope_refresh(struct scope *scope, const struct span *s) {
     slot_fill(&scope->thread->ring->open[s->slot], s);
 }
 
-HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
-  if (scope->depth == SCOPE_OPEN) {
+HOT struct span *scope_push_of(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,
+                               uint32_t class, uint8_t flags) {
+  if (unlikely(scope->depth == SCOPE_OPEN)) {
     __atomic_fetch_add(&segment_get()->dropped_depth, 1, __ATOMIC_RELAXED);
     return NULL;
   }
   unsigned at = (unsigned)__builtin_ctzll(scope->free);
   struct span *below = scope_top(scope), *s = &scope->pool[at];
+  __asm__("" : "+r"(s)); /* or the compiler reckons it anew for each field */
   scope->free &= ~(1ull << at);
   if (below)
     below->has_children = true;
@@ -260,12 +265,12 @@ HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t n
   s->parent = below ? below->id : scope->root;
   s->start_ns = start_ns;
   s->index = index;
-  s->cpu_ns = session_env.cpu_time == ENV_CPU_ON ? scope_cpu_clock() : SPAN_NO_TIME;
+  s->cpu_ns = unlikely(session_env.cpu_time == ENV_CPU_ON) ? scope_cpu_clock() : SPAN_NO_TIME;
   s->cpu_end_ns = SPAN_NO_TIME;
   s->name = name;
-  s->module = 0;
+  s->module = class;
   s->kind = (uint8_t)kind;
-  s->flags = 0;
+  s->flags = flags;
   s->has_children = false;
   s->place = (uint8_t)at;
   s->attrs = NULL;
@@ -278,20 +283,15 @@ HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t n
   return s;
 }
 
-static int64_t cpu_time(const struct span *s) {
-  if (s->cpu_ns == SPAN_NO_TIME)
-    return SPAN_NO_TIME;
+HOT struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns) {
+  return scope_push_of(scope, kind, name, index, start_ns, 0, 0);
+}
+
+COLD static int64_t cpu_time(const struct span *s) {
   return (s->cpu_end_ns != SPAN_NO_TIME ? s->cpu_end_ns : scope_cpu_clock()) - s->cpu_ns;
 }
 
-HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
-  bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
-  struct ring_span apart, *record = s->attrs_len ? &apart : outlet_claim(&scope->thread->outlet, structural, s->start_ns);
-  if (__builtin_expect(!record, 0)) { /* no room in the ring, which is counted there */
-    if (!keep_wanted())
-      return;
-    record = &apart;
-  }
+static inline void fill(struct ring_span *record, const struct span *s, uint64_t end_ns, uint32_t exception) {
   *record = (struct ring_span){
       .type = RING_SPAN,
       .kind = s->kind,
@@ -302,40 +302,62 @@ HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, 
       .start_ns = s->start_ns,
       .end_ns = end_ns < s->start_ns ? s->start_ns : end_ns,
       .index = s->index,
-      .cpu_ns = cpu_time(s),
+      .cpu_ns = likely(s->cpu_ns == SPAN_NO_TIME) ? SPAN_NO_TIME : cpu_time(s),
       .module = s->module,
       .exception = exception,
   };
+}
+
+/* With attributes, or where records are kept in this process, too. */
+COLD static void put_more(struct thread *t, const struct span *s, uint64_t end_ns, uint32_t exception, bool structural) {
+  struct ring_span record;
+  fill(&record, s, end_ns, exception);
   if (keep_wanted())
-    keep_put(record, scope->thread->tid, s->attrs, s->attrs_len, NULL, 0);
-  if (s->attrs_len)
-    outlet_put(&scope->thread->outlet, record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
-  else if (record != &apart)
-    ring_commit(scope->thread->outlet.ring);
+    keep_put(&record, t->tid, s->attrs, s->attrs_len, NULL, 0);
+  outlet_put(&t->outlet, &record, s->attrs, s->attrs_len, NULL, 0, structural, s->start_ns);
+}
+
+HOT static void put(struct scope *scope, const struct span *s, uint64_t end_ns, uint32_t exception) {
+  struct thread *t = scope->thread;
+  bool structural = s->kind >= SPAN_SESSION && s->kind <= SPAN_STEP;
+  if (unlikely(s->attrs_len || keep_wanted())) {
+    put_more(t, s, end_ns, exception, structural);
+    return;
+  }
+  struct ring_span *record = outlet_claim(&t->outlet, structural, s->start_ns);
+  if (unlikely(!record))
+    return; /* no room in the ring, which is counted there */
+  fill(record, s, end_ns, exception);
+  ring_commit(t->outlet.ring);
+}
+
+COLD static void close_gap(struct scope *scope, unsigned at) {
+  for (unsigned k = at; k < scope->depth; k++)
+    scope->stack[k] = scope->stack[k + 1];
 }
 
 /* Forgets an open span whose record, if it has one, is written: frees its place. */
-HOT static void drop(struct scope *scope, int i) {
+HOT static inline void drop(struct scope *scope, int i) {
   struct span *s = scope->stack[i];
   ring_close_slot(scope->thread->ring, s->slot);
   scope->free |= 1ull << s->place;
   scope->open[s->kind]--;
   scope->depth--;
-  for (unsigned k = (unsigned)i; k < scope->depth; k++)
-    scope->stack[k] = scope->stack[k + 1];
+  if (unlikely((unsigned)i != scope->depth))
+    close_gap(scope, (unsigned)i);
 }
 
 HOT void scope_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception) {
   struct span *top;
   do {
     top = scope_top(scope);
-    if (!top)
+    if (unlikely(!top))
       return;
     put(scope, top, end_ns, top == span ? exception : 0);
     loop_closed(&scope->loop, top, end_ns);
     drop(scope, (int)scope->depth - 1);
-  } while (top != span);
-  if (end_ns >= atomic_load_explicit(&link_due_ns, memory_order_relaxed))
+  } while (unlikely(top != span));
+  if (unlikely(end_ns >= atomic_load_explicit(&link_due_ns, memory_order_relaxed)))
     link_tick(end_ns);
 }
 

@@ -50,6 +50,10 @@ uint64_t scope_now(void);                  /* the same where it may have no stac
  * dissolved. */
 struct span *scope_push(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns);
 
+/* The same of an object of this class (a name's id), with these flags. */
+struct span *scope_push_of(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,
+                           uint32_t class, uint8_t flags);
+
 /* Opens a span at a time that is past, when the span of id `under` was the innermost; what was begun since, open or closed, becomes
  * its child. NULL: `under` is not open any more, or too deep. */
 struct span *scope_insert(struct scope *scope, enum span_kind kind, uint32_t name, int64_t index, uint64_t start_ns,

@@ -15,16 +15,16 @@ struct thread;
 struct scope {
   struct thread *thread;
   unsigned depth;
-  bool in_epoch;                  /* what it was begun in lies in an epoch */
-  uint64_t root;                  /* parent of its outermost spans */
-  uint64_t serial;                /* 0: given back */
-  uint64_t pushed_ns;             /* begin of the last span */
-  uint64_t free;                  /* bit i: pool[i] is not in use */
-  uint8_t open[SPAN_KINDS];       /* how many of a kind are */
-  struct scope *next, **link;     /* in the thread's list, and what points at it there */
+  bool in_epoch;              /* what it was begun in lies in an epoch */
+  uint64_t root;              /* parent of its outermost spans */
+  uint64_t serial;            /* 0: given back */
+  uint64_t pushed_ns;         /* begin of the last span */
+  uint64_t free;              /* bit i: pool[i] is not in use */
+  uint8_t open[SPAN_KINDS];   /* how many of a kind are */
+  struct scope *next, **link; /* in the thread's list, and what points at it there */
+  struct loop loop;
   struct span *stack[SCOPE_OPEN]; /* outermost first */
   struct span pool[SCOPE_OPEN];   /* spans do not move, so that their owners can point at them */
-  struct loop loop;               /* last: most stacks beside the thread's own never write to it */
 };
 
 struct thread {
@@ -33,7 +33,6 @@ struct thread {
   struct outlet outlet; /* where records go: that ring, but for bursts */
   uint32_t tid;
   uint64_t next_id, end_id; /* ids taken for this thread and not used yet */
-  struct name_cache names;
 
   struct scope *turns; /* stacks beside its own, in use */
   struct scope *spare; /* and empty ones */
@@ -43,6 +42,7 @@ struct thread {
   uint64_t gone_ns;    /* begin of the last span in one that was given back */
 
   struct scope own;
+  struct name_cache names;
 };
 
 extern __thread struct thread *scope_mine; /* NULL: there is none yet */

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "fd.h"
+#include "hot.h"
 #include "utf8.h"
 
 #define SEGMENT_NAME "cirron-segment"
@@ -27,8 +28,9 @@ static struct {
   uint32_t used; /* bytes of the names area; as names_used, but ours alone */
   uint32_t names;
   struct owned_fd owned;
-  unsigned generation;
 } segment = {.owned = {.fd = -1}};
+
+HOT_DATA static unsigned generation; /* grows with each segment */
 
 static atomic_flag names_lock = ATOMIC_FLAG_INIT; /* protects adding a name, and moving the segment; a leaf */
 
@@ -87,7 +89,7 @@ static int open_segment(uint64_t session, bool may_share) {
   segment.used = sizeof(uint32_t);
   segment.names = 0;
   segment.owned = owned;
-  segment.generation++;
+  generation++;
   return 0;
 }
 
@@ -195,5 +197,5 @@ int segment_fd(void) {
 }
 
 unsigned segment_generation(void) {
-  return segment.generation;
+  return generation;
 }

@@ -12,9 +12,11 @@
 #include "cost.h"
 #include "fd.h"
 #include "glibc.h"
+#include "hot.h"
 #include "keep.h"
 #include "link.h"
 #include "loop.h"
+#include "names.h"
 #include "scope.h"
 #include "segment.h"
 
@@ -25,14 +27,14 @@
 
 enum state { NONE, OPEN, CLOSING, CLOSED, FAILED };
 
-struct env session_env;
+HOT_DATA struct env session_env;
 
 void (*_Atomic session_closing)(void);
 
 static _Atomic int state = NONE;
 static struct session session;
 static uint64_t loaded_ns;
-static bool worker;
+HOT_DATA static bool worker;
 static _Atomic uint64_t next_id;
 
 /* The lock protects making a session and handing out rings: rare, short, never held over anything that waits. */
@@ -103,6 +105,7 @@ static bool make(void) {
   if (fresh.by_messages)
     env_debug("no memory is shared with the collector: records are sent as messages");
   fresh.root_name = segment_name("cirron.session", strlen("cirron.session"));
+  names_make();
   session = fresh;
   publish_ranks();
   cost_to(&segment_get()->overhead_ns);

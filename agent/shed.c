@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "cost.h"
+#include "hot.h"
 #include "scope.h"
 #include "segment.h"
 #include "session.h"
@@ -15,7 +16,7 @@
 #define WINDOW_NS 1000000000ull
 #define WINDOWS 2u /* in a row over the bound, before something is left out */
 
-_Atomic unsigned shed_level;
+HOT_DATA _Atomic unsigned shed_level;
 
 static struct {
   unsigned long long begun_ns, spent_ns; /* of the present window */

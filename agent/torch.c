@@ -23,7 +23,7 @@
 /* What is open on this thread: calls inside are not counted again. */
 static __thread unsigned forwards, backwards;
 
-static bool quiet; /* by the settings */
+HOT_DATA static bool quiet; /* by the settings */
 
 static bool off(void) {
   return quiet || session_is_worker();
@@ -33,44 +33,52 @@ void torch_set_quiet(bool to) {
   quiet = to;
 }
 
-HOT static uint32_t class_name_id(struct scope *scope, PyObject *object) {
-  uintptr_t key = py_class_key(object);
-  uint32_t id = name_known(scope_names(scope), key);
-  return id ? id : name_of_class(scope_names(scope), py_class_name(object), key);
+COLD static uint32_t class_name_new(struct scope *scope, PyObject *object) {
+  return name_of_class(scope_names(scope), py_class_name(object), py_class_key(object));
 }
 
-static uint32_t exception_id(struct scope *scope, PyObject *result) {
-  const char *text = result ? NULL : py_exception_name();
+HOT static uint32_t class_name_id(struct scope *scope, PyObject *object) {
+  uint32_t id = name_known(scope_names(scope), py_class_key(object));
+  return likely(id != 0) ? id : class_name_new(scope, object);
+}
+
+COLD static uint32_t exception_id(struct scope *scope) {
+  const char *text = py_exception_name();
   return text ? name_of_class(scope_names(scope), text, (uintptr_t)text) : 0;
 }
 
-HOT static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name) {
+HOT static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name, uint32_t class,
+                                  uint8_t flags) {
   struct scope *scope = call->state[0];
-  struct span *span = scope_push(scope, kind, name_id(name), SPAN_NO_INDEX, scope_clock(scope));
+  struct span *span = scope_push_of(scope, kind, name_id(name), SPAN_NO_INDEX, scope_clock(scope), class, flags);
   call->state[1] = span;
   call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
   return span;
 }
 
+/* Is the stack that the call was entered with still the one whose turn it is? Not in the child of a fork. */
+HOT static bool same_stack(const struct observe_call *call) {
+  return likely(call->state[0] == scope_peek());
+}
+
 /* The call's span, if it is still open where it was. */
 HOT static struct span *still_open(const struct observe_call *call) {
-  struct scope *scope = call->state[0];
   struct span *span = call->state[1];
-  return span && scope == scope_peek() && scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[2]) ? span : NULL;
+  return likely(span && scope_holds(call->state[0], span, (uint64_t)(uintptr_t)call->state[2])) ? span : NULL;
 }
 
 HOT static void close_span(struct observe_call *call, uint64_t end_ns, PyObject *result) {
   struct scope *scope = call->state[0];
   struct span *span = still_open(call);
-  if (span)
-    scope_pop(scope, span, end_ns, exception_id(scope, result));
+  if (likely(span != NULL))
+    scope_pop(scope, span, end_ns, likely(result != NULL) ? 0 : exception_id(scope));
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *training_name(void) {
-  static PyObject *name;
-  if (!name)
+  HOT_DATA static PyObject *name;
+  if (unlikely(!name))
     name = py.PyUnicode_InternFromString("training");
   return name;
 }
@@ -78,28 +86,25 @@ static PyObject *training_name(void) {
 HOT static bool forward_enter(struct observe_call *call) {
   if (forwards >= session_env.module_depth || call->nargs == 0 || off())
     return false;
+  int train = py_attr_true(call->args[0], training_name()); /* may run code of the script */
   struct scope *scope = scope_get();
-  if (!scope)
+  if (unlikely(!scope))
     return false;
   call->state[0] = scope;
   forwards++;
-  struct span *span = shed_is(SHED_FORWARDS) ? NULL : open_span(call, SPAN_FORWARD, NAME_FORWARD);
-  int train = py_attr_true(call->args[0], training_name());
   loop_forward(scope, train != 0);
-  if (span) {
-    span->module = class_name_id(scope, call->args[0]);
-    span->flags = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
-    scope_refresh(scope, span);
+  if (likely(!shed_is(SHED_FORWARDS))) {
+    uint8_t mode = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
+    open_span(call, SPAN_FORWARD, NAME_FORWARD, class_name_id(scope, call->args[0]), mode);
   }
   return true;
 }
 
 HOT static void forward_leave(struct observe_call *call, PyObject *result) {
-  struct scope *scope = call->state[0];
-  if (scope != scope_peek())
-    return; /* the call was entered in the parent of a fork */
+  if (!same_stack(call))
+    return;
   forwards--;
-  close_span(call, scope_clock(scope), result);
+  close_span(call, scope_clock(call->state[0]), result);
 }
 
 /* --- backward ------------------------------------------------------------------------------------------------------------ */
@@ -113,17 +118,16 @@ HOT static bool backward_enter(struct observe_call *call) {
   call->state[0] = scope;
   backwards++;
   loop_backward(scope);
-  if (!shed_is(SHED_BACKWARDS))
-    open_span(call, SPAN_BACKWARD, NAME_BACKWARD);
+  if (likely(!shed_is(SHED_BACKWARDS)))
+    open_span(call, SPAN_BACKWARD, NAME_BACKWARD, 0, 0);
   return true;
 }
 
 HOT static void backward_leave(struct observe_call *call, PyObject *result) {
-  struct scope *scope = call->state[0];
-  if (scope != scope_peek())
+  if (!same_stack(call))
     return;
   backwards--;
-  close_span(call, scope_clock(scope), result);
+  close_span(call, scope_clock(call->state[0]), result);
 }
 
 /* --- optimizers ---------------------------------------------------------------------------------------------------------- */
@@ -140,18 +144,15 @@ HOT static bool step_enter(struct observe_call *call) {
       return false; /* a subclass calling the step of its base */
   call->state[0] = scope;
   loop_update_begin(scope);
-  struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP);
-  if (span) {
+  struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP, class_name_id(scope, call->args[0]), 0);
+  if (likely(span != NULL))
     span->owner = self;
-    span->module = class_name_id(scope, call->args[0]);
-    scope_refresh(scope, span);
-  }
   return true;
 }
 
 HOT static void step_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
-  if (scope != scope_peek())
+  if (!same_stack(call))
     return;
   uint64_t end_ns = scope_clock(scope);
   close_span(call, end_ns, result);
@@ -307,11 +308,11 @@ HOT static bool next_enter(struct observe_call *call) {
 HOT static void next_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   struct span *load = call->state[1];
-  if (scope != scope_peek())
+  if (!same_stack(call))
     return;
-  if (still_open(call))
+  if (likely(still_open(call) != NULL))
     loop_load_end(scope, call->state[3], load, result != NULL);
-  if (!result && py_exception_is_stop())
+  if (unlikely(!result) && py_exception_is_stop())
     loop_pass_end(call->state[3], true);
 }
 
@@ -321,13 +322,13 @@ static bool fetch_enter(struct observe_call *call) {
   if (!scope)
     return false;
   call->state[0] = scope;
-  open_span(call, SPAN_FETCH, NAME_FETCH);
+  open_span(call, SPAN_FETCH, NAME_FETCH, 0, 0);
   return true;
 }
 
 static void fetch_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
-  struct span *span = still_open(call);
+  struct span *span = same_stack(call) ? still_open(call) : NULL;
   if (span && !result && py_exception_is_stop())
     scope_dissolve(scope, span); /* the data set is at its end: nothing was fetched */
   else if (span)

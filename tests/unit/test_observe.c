@@ -113,12 +113,15 @@ static void test_table(void **state) {
       break;
     }
   }
-  assert_int_equal(kept, OBSERVE_TABLE_SLOTS / 4 * 3);
+  assert_int_equal(kept, OBSERVE_TABLE_MAX);
   for (size_t i = 0; i < kept; i++)
     assert_ptr_equal(observe_find((PyObject *)&functions[i * 160]), &probes[i % 3]);
   assert_null(observe_find((PyObject *)&functions[kept * 160]));
   assert_int_equal(observe_put((PyObject *)functions, &probes[2]), 0); /* an address that is there may change its probe */
   assert_ptr_equal(observe_find((PyObject *)functions), &probes[2]);
+  PyObject *last = (PyObject *)&functions[(kept - 1) * 160];
+  assert_int_equal(observe_put(last, &probes[(kept + 1) % 3]), 0);
+  assert_ptr_equal(observe_find(last), &probes[(kept + 1) % 3]);
 }
 
 static void test_no_interpreter(void **state) {
