@@ -86,12 +86,15 @@ static PyObject *training_name(void) {
 HOT static bool forward_enter(struct observe_call *call) {
   if (forwards >= session_env.module_depth || call->nargs == 0 || off())
     return false;
-  int train = py_attr_true(call->args[0], training_name()); /* may run code of the script */
-  struct scope *scope = scope_get();
-  if (unlikely(!scope))
-    return false;
-  call->state[0] = scope;
   forwards++;
+  int train = py_attr_true(call->args[0], training_name()); /* may run code of the script, which may call modules, */
+  forwards += forwards == 0;                                /* or fork: torch_forget */
+  struct scope *scope = scope_get();
+  if (unlikely(!scope)) {
+    forwards--;
+    return false;
+  }
+  call->state[0] = scope;
   loop_forward(scope, train != 0);
   if (likely(!shed_is(SHED_FORWARDS))) {
     uint8_t mode = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;

@@ -516,6 +516,24 @@ print([r() is None for r in seen])
 
 
 @test
+def mode_that_calls_the_module(t):
+    """`training` may be anything, also code that runs the module to find its answer: the agent's asking must not go round in circles."""
+    st = trace(t, """
+class Odd(nn.Module):
+    @property
+    def training(self):
+        return self(torch.ones(1, 5)).sum().item() > 0
+    @training.setter
+    def training(self, value):
+        pass
+    def forward(self, x):
+        return x * 2
+print(Odd()(torch.ones(1, 5)).sum().item())
+""")
+    t.counts(st.spans, forward=1)
+
+
+@test
 def training_in_a_thread(t):
     st = trace(t, """
 import threading
