@@ -60,7 +60,7 @@ def decorators(node):
     return {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
 
 
-class Stub:
+class Declared:
     def __init__(self):
         self.functions, self.classes = {}, {}
         for node in ast.parse(STUB.read_text()).body:
@@ -85,21 +85,21 @@ class Stub:
 def stubs_are_the_module(case, python):
     r = case.run([python, case.script(LIVE)], agent=False, env={"PYTHONPATH": PACKAGE, "CIRRON_AUTOSTART": 0})
     case.equal((r.rc, r.err), (0, ""), "the module's own account")
-    live, stub = json.loads(r.out), Stub()
-    case.equal(sorted([*stub.functions, *stub.public()]), live["names"], "public names")
+    live, declared = json.loads(r.out), Declared()
+    case.equal(sorted([*declared.functions, *declared.public()]), live["names"], "public names")
     case.equal(live["version"], "str", "__version__")
     for name, expected in live["functions"].items():
-        case.equal(stub.functions.get(name), expected, f"parameters of {name}()")
-    for name, node in stub.public().items():
+        case.equal(declared.functions.get(name), expected, f"parameters of {name}()")
+    for name, node in declared.public().items():
         c = live["classes"].get(name, {"bases": [], "members": {}, "final": False})
         bases = [ast.unparse(b).split(".")[-1].split("[")[0] for b in node.bases]
         case.equal([b for b in bases if b != "Generic"], c["bases"], f"bases of {name}")
         case.equal("final" in decorators(node), c["final"], f"{name} cannot be derived from")
-        # What every object has is left out of the stub.
+        # What every object has is not declared.
         offered = {n: k for n, k in c["members"].items() if k in ("property", "method", "static") and n not in vars(object) and n != "__weakref__"}
-        case.equal(stub.members(name), offered, f"members of {name}")
+        case.equal(declared.members(name), offered, f"members of {name}")
     for name, keys in {**live["keys"], **live["fields"]}.items():
-        case.equal(stub.fields(name), keys, f"fields of {name}")
+        case.equal(declared.fields(name), keys, f"fields of {name}")
 
 
 GOOD = r"""
