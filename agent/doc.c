@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "glibc.h"
+#include "utf8.h"
 
 struct doc *doc_new(void) {
   struct doc *doc = malloc(sizeof *doc); /* large, and touched only as far as it is used */
@@ -46,26 +47,6 @@ void *doc_fail(struct doc *doc, unsigned line, const char *format, ...) {
 
 /* --- the file's text --- */
 
-/* Length of the UTF-8 character that begins here, or 0: it is none. Neither overlong forms nor surrogates are. */
-static size_t character(const unsigned char *at, size_t left) {
-  static const struct {
-    unsigned char lead, lead_end, first, first_end;
-  } forms[] = {{0xc2, 0xdf, 0x80, 0xbf}, {0xe0, 0xe0, 0xa0, 0xbf}, {0xe1, 0xec, 0x80, 0xbf}, {0xed, 0xed, 0x80, 0x9f},
-               {0xee, 0xef, 0x80, 0xbf}, {0xf0, 0xf0, 0x90, 0xbf}, {0xf1, 0xf3, 0x80, 0xbf}, {0xf4, 0xf4, 0x80, 0x8f}};
-  if (at[0] < 0x80)
-    return 1;
-  size_t len = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-  for (size_t i = 0; i < sizeof forms / sizeof forms[0] && len <= left; i++) {
-    if (at[0] < forms[i].lead || at[0] > forms[i].lead_end)
-      continue;
-    bool good = at[1] >= forms[i].first && at[1] <= forms[i].first_end;
-    for (size_t j = 2; j < len; j++)
-      good = good && (at[j] & 0xc0) == 0x80;
-    return good ? len : 0;
-  }
-  return 0;
-}
-
 bool doc_take(struct doc *doc, const char *text, size_t len) {
   const char *end = text + len;
   char *out = doc->source;
@@ -75,7 +56,8 @@ bool doc_take(struct doc *doc, const char *text, size_t len) {
   if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
     text += 3;
   while (text < end) {
-    size_t n = character((const unsigned char *)text, (size_t)(end - text));
+    uint32_t code;
+    size_t n = utf8_decode(text, (size_t)(end - text), &code);
     unsigned char c = (unsigned char)*text;
     if (n == 0)
       return doc_fail(doc, line, "the text is not UTF-8");

@@ -53,6 +53,11 @@ struct env_ranks {
 };
 struct env_ranks env_ranks(void);
 
+/* The one number that a span is told apart by. */
+static inline int env_rank(const struct env_ranks *ranks) {
+  return ranks->rank >= 0 ? ranks->rank : ranks->local_rank >= 0 ? ranks->local_rank : 0;
+}
+
 /* CIRRON_RUN_ID, else TORCHELASTIC_RUN_ID, else SLURM_JOB_ID, else "". */
 const char *env_run_id(void);
 

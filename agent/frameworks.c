@@ -7,11 +7,12 @@
 #include "attach.h"
 #include "config_file.h"
 #include "observe.h"
+#include "root.h"
 #include "session.h"
 #include "torch.h"
 
 static bool decided;
-static unsigned chosen;
+static unsigned chosen, seen;
 
 static unsigned bits_of(const struct doc_node *list) {
   unsigned bits = 0;
@@ -55,8 +56,18 @@ unsigned frameworks_chosen(void) {
   return chosen;
 }
 
+/* Of those that are there, what is observed. */
+static void tell_root(void) {
+  root_frameworks(wants_torch(chosen) ? seen : seen & ~(unsigned)ENV_TORCH);
+}
+
 bool frameworks_allow(const char *module) {
-  return strncmp(module, "torch", 5) != 0 || wants_torch(frameworks_chosen());
+  if (strncmp(module, "torch", 5) != 0)
+    return true;
+  unsigned bits = frameworks_chosen();
+  seen |= ENV_TORCH;
+  tell_root();
+  return wants_torch(bits);
 }
 
 void frameworks_choose(unsigned bits) {
@@ -64,6 +75,7 @@ void frameworks_choose(unsigned bits) {
   decided = true;
   chosen = bits;
   torch_set_quiet(!wants_torch(bits));
+  tell_root();
   if (!before && wants_torch(bits) && attach_done())
     observe_modules_present();
 }

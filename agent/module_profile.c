@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -260,14 +261,22 @@ static int set_known(PyObject *dict, const char *key, int value) {
   return value < 0 ? 0 : module_set(dict, key, py.PyLong_FromLongLong(value));
 }
 
-/* Rank and run, where known. NULL with an error. */
+static int set_variable(PyObject *dict, const char *key, const char *variable) {
+  const char *value = getenv(variable);
+  return value && *value ? module_set(dict, key, text_or_none(value)) : 0;
+}
+
+/* Rank, run and the like, where known. NULL with an error. */
 static PyObject *platform_context(void) {
   struct env_ranks ranks = env_ranks();
   const char *run = env_run_id();
   PyObject *dict = py.PyDict_New();
   if (dict &&
       !(set_known(dict, "rank", ranks.rank) || set_known(dict, "local_rank", ranks.local_rank) ||
-        set_known(dict, "world_size", ranks.world_size) || (run[0] ? module_set(dict, "run_id", text_or_none(run)) : 0)))
+        set_known(dict, "world_size", ranks.world_size) || (run[0] ? module_set(dict, "run_id", text_or_none(run)) : 0) ||
+        set_variable(dict, "pipeline_id", "CIRRON_PIPELINE_ID") ||
+        set_variable(dict, "deployment_id", "CIRRON_DEPLOYMENT_ID") ||
+        set_variable(dict, "workspace_id", "CIRRON_WORKSPACE_ID")))
     return dict;
   module_drop(dict);
   return NULL;
@@ -324,7 +333,7 @@ static int set_spool(PyObject *dict) {
   struct sink_counts spool = sink_counts();
   return module_set(dict, "spool_dir", text_or_none(spool.folder)) || set_count(dict, "spool_bytes", spool.bytes) ||
          set_count(dict, "spool_drop_count", spool.removed) || set_count(dict, "spool_error_count", spool.failures) ||
-         set_count(dict, "spool_lost_bytes", spool.lost_bytes);
+         set_count(dict, "spool_lost_bytes", spool.lost_bytes) || set_count(dict, "flush_latency_ns", spool.latency_ns);
 }
 
 static int set_kept(PyObject *dict) {

@@ -12,6 +12,7 @@
 #include "keep.h"
 #include "keep_moves.h"
 #include "module_state.h"
+#include "open.h"
 #include "segment.h"
 #include "session.h"
 
@@ -157,47 +158,8 @@ static int add_closed(struct rows *rows, uint64_t *pos, const struct module_trac
   return bad;
 }
 
-/* --- open spans --- */
-
-struct open {
-  struct ring_span span;
-  struct open *next;
-};
-
-/* A copy of a slot of any thread's table; false: it is free, or changes just now. */
-static bool read_slot(const struct ring_open *slot, struct ring_span *out) {
-  uint64_t id = __atomic_load_n(&slot->id, __ATOMIC_ACQUIRE);
-  *out = (struct ring_span){
-      .id = id,
-      .parent = __atomic_load_n(&slot->parent, __ATOMIC_RELAXED),
-      .start_ns = __atomic_load_n(&slot->start_ns, __ATOMIC_RELAXED),
-      .index = __atomic_load_n(&slot->index, __ATOMIC_RELAXED),
-      .name = __atomic_load_n(&slot->name, __ATOMIC_RELAXED),
-      .module = __atomic_load_n(&slot->module, __ATOMIC_RELAXED),
-      .flags = __atomic_load_n(&slot->flags, __ATOMIC_RELAXED),
-      .cpu_ns = SPAN_NO_TIME,
-  };
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  return id && __atomic_load_n(&slot->id, __ATOMIC_RELAXED) == id;
-}
-
-/* The open spans of all threads, before the closed ones are looked at: one that ends meanwhile is found twice, never not at all. */
-static struct open *open_spans(void) {
-  struct open *first = NULL;
-  for (const struct ring *ring = session_rings(); ring; ring = ring->next)
-    for (unsigned i = 0; i < RING_OPEN_SLOTS && ring->shm; i++) {
-      struct ring_span span;
-      struct open *o = read_slot(&ring->open[i], &span) ? malloc(sizeof *o) : NULL;
-      if (o) {
-        *o = (struct open){.span = span, .next = first};
-        first = o;
-      }
-    }
-  return first;
-}
-
 /* What is known of it here only: the attributes of the calling thread's. */
-static struct span *live(uint64_t id) {
+static const struct span *live(uint64_t id) {
   struct scope *scope = scope_peek();
   struct span *s = scope ? scope_top(scope) : NULL;
   while (s && s->id != id)
@@ -205,13 +167,11 @@ static struct span *live(uint64_t id) {
   return s;
 }
 
-static int add_open(struct rows *rows, struct open *first) {
+static int add_open(struct rows *rows, const struct open_span *open, size_t count) {
   int bad = 0;
-  for (struct open *next, *o = first; o; o = next) {
-    const struct span *s = live(o->span.id);
-    next = o->next;
-    bad = bad ? bad : add_span(rows, &o->span, module_none(), s ? s->attrs : NULL, s ? s->attrs_len : 0);
-    free(o);
+  for (size_t i = 0; i < count && !bad; i++) {
+    const struct span *mine = live(open[i].span.id);
+    bad = add_span(rows, &open[i].span, module_none(), mine ? mine->attrs : NULL, mine ? mine->attrs_len : 0);
   }
   return bad;
 }
@@ -223,10 +183,11 @@ PyObject *module_trace_rows(uint64_t at[KEEP_LOGS], const struct module_trace_sk
   int bad = rows.spans && rows.marks ? 0 : -1;
   unsigned long long prefix = rows.session ? rows.session->prefix : 0;
   if (rows.session && !bad) {
-    struct open *open = skip ? NULL : open_spans();
-    bad = add_closed(&rows, &at[KEEP_SPANS], skip);
-    bad = add_open(&rows, open) || bad || add_marks(&rows, KEEP_POINTS, &at[KEEP_POINTS]) ||
-          add_marks(&rows, KEEP_SUMMARIES, &at[KEEP_SUMMARIES]);
+    size_t count = 0;
+    struct open_span *open = skip ? NULL : open_spans(&count);
+    bad = add_closed(&rows, &at[KEEP_SPANS], skip) || add_open(&rows, open, count) ||
+          add_marks(&rows, KEEP_POINTS, &at[KEEP_POINTS]) || add_marks(&rows, KEEP_SUMMARIES, &at[KEEP_SUMMARIES]);
+    free(open);
   }
   for (unsigned i = 0; i < TEXTS; i++)
     module_drop(rows.texts[i].text);

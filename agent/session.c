@@ -17,6 +17,7 @@
 #include "link.h"
 #include "loop.h"
 #include "names.h"
+#include "root.h"
 #include "scope.h"
 #include "segment.h"
 
@@ -93,6 +94,17 @@ static void publish_ranks(void) {
   __atomic_store_n(&segment->local_rank, ranks.local_rank, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->world_size, ranks.world_size, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->ranks_known, 1, __ATOMIC_RELEASE);
+}
+
+struct env_ranks session_ranks(void) {
+  const struct ring_segment *segment = segment_get();
+  struct env_ranks ranks = {.rank = -1, .local_rank = -1, .world_size = -1};
+  if (segment && __atomic_load_n(&segment->ranks_known, __ATOMIC_ACQUIRE)) {
+    ranks.rank = __atomic_load_n(&segment->rank, __ATOMIC_RELAXED);
+    ranks.local_rank = __atomic_load_n(&segment->local_rank, __ATOMIC_RELAXED);
+    ranks.world_size = __atomic_load_n(&segment->world_size, __ATOMIC_RELAXED);
+  }
+  return ranks;
 }
 
 static bool make(void) {
@@ -252,9 +264,14 @@ static void put_root(struct ring *ring, uint32_t tid, uint64_t end_ns) {
       .index = SPAN_NO_INDEX,
       .cpu_ns = SPAN_NO_TIME,
   };
-  ring_put(ring, &root, NULL, 0, NULL, 0, true);
+  char attrs[ROOT_ATTRS_BYTES];
+  size_t len = root_attributes(attrs);
+  if (ring_append(ring, &root, attrs, len, NULL, 0, true))
+    ring_count_emitted(ring->shm, RING_SPAN);
+  else /* for the record alone there is room */
+    ring_put(ring, &root, NULL, 0, NULL, 0, true);
   if (keep_wanted())
-    keep_put(&root, tid, NULL, 0, NULL, 0);
+    keep_put(&root, tid, attrs, len, NULL, 0);
 }
 
 /* The root's record may come from any ring: a program whose spans were all made by other threads has none on this one. One without
@@ -314,6 +331,7 @@ void session_forget(void) {
   segment_forget();
   atomic_flag_clear(&lock); /* whoever held it does not exist here */
   loop_forget();
+  root_forget();
   session.prefix = 0;
   loaded_ns = clock_system();
   int now = atomic_load(&state);

@@ -64,6 +64,9 @@ bool session_ended(void);
 /* In the child of a fork: nothing of the parent's session is left, none is made yet. */
 void session_forget(void);
 
+/* The ranks as they were when the last ring was made. */
+struct env_ranks session_ranks(void);
+
 /* The automatic probes off for the rest of this process (a DataLoader's worker); spans made by hand go on. */
 void session_set_worker(void);
 bool session_is_worker(void);

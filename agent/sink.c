@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -21,8 +22,10 @@
 #include "keep.h"
 #include "keep_moves.h"
 #include "link.h"
+#include "root.h"
 #include "segment.h"
 #include "session.h"
+#include "sink_open.h"
 #include "spool.h"
 
 #define SPANS_PART (1u << 20) /* of the log of spans, in one file: some 13,000 */
@@ -47,6 +50,7 @@ static struct {
   uint64_t bounds[BOUNDS];        /* positions between spans that were, ascending */
   unsigned bound_count;
   uint64_t lost;
+  uint64_t latency_ns; /* of the last writing, one file or several */
 } sink;
 
 static bool take(void) {
@@ -84,14 +88,12 @@ static void name_batch(struct spool_batch *b) {
 }
 
 static void describe(struct spool_batch *b, const struct session *session) {
-  const struct ring_segment *segment = segment_get();
-  int rank = segment ? __atomic_load_n(&segment->rank, __ATOMIC_RELAXED) : -1;
-  int local = segment ? __atomic_load_n(&segment->local_rank, __ATOMIC_RELAXED) : -1;
+  struct env_ranks ranks = session_ranks();
   b->created_ns = wall_ns();
   b->prefix = session->prefix;
   b->wall_minus_monotonic_ns = session->anchor_realtime_ns - session->anchor_monotonic_ns;
   b->pid = getpid();
-  b->rank = rank >= 0 ? rank : local >= 0 ? local : 0;
+  b->rank = env_rank(&ranks);
   b->name = segment_text;
   name_batch(b);
 }
@@ -148,16 +150,26 @@ static void tell(int error) {
 /* One file at most. 0: that was all; -EAGAIN: there is more; else it could not be written. */
 static int write_batch(const struct session *session, uint8_t *memory) {
   uint64_t at[KEEP_LOGS], lost = 0;
+  char root[ROOT_ATTRS_BYTES];
   struct spool_batch b = {0};
   memcpy(at, sink.at, sizeof at);
   describe(&b, session);
+  struct sink_open open = sink_open_read();
   read_spans(&b, memory, &at[KEEP_SPANS], &lost);
+  sink_open_settle(&open, b.spans, b.spans_bytes);
+  b.open = open.spans;
+  b.open_count = open.count;
+  b.root_attrs = root;
+  b.root_attrs_len = sink_open_root_is_news(&open) ? root_attributes(root) : 0;
   uint8_t *points = memory + SPANS_PART + LOOK_BACK, *summaries = points + POINTS_PART;
   b.marks[0] = points;
   b.marks_bytes[0] = keep_read(KEEP_POINTS, &at[KEEP_POINTS], points, POINTS_PART, &lost);
   b.marks[1] = summaries;
   b.marks_bytes[1] = keep_read(KEEP_SUMMARIES, &at[KEEP_SUMMARIES], summaries, SUMMARIES_PART, &lost);
   int r = spool_batch_count(&b) ? spool_write(&sink.spool, &b) : 0;
+  if (r == 0)
+    sink_open_told(&open);
+  free(open.spans);
   if (r < 0)
     return r;
   sink.lost += lost;
@@ -177,10 +189,12 @@ static int write_batches(unsigned most) {
   uint8_t *memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
     return -ENOMEM;
+  uint64_t began = clock_system();
   int r = -EAGAIN;
   for (unsigned i = 0; i < most && r == -EAGAIN; i++)
     r = write_batch(session, memory);
   munmap(memory, MEMORY);
+  sink.latency_ns = clock_system() - began;
   if (r < 0 && r != -EAGAIN)
     tell(-r);
   return r;
@@ -240,13 +254,18 @@ void sink_set(const struct sink_settings *settings) {
 }
 
 struct sink_counts sink_counts(void) {
-  return (struct sink_counts){sink.spool_on ? sink.spool.folder : NULL, sink.spool.bytes, sink.spool.removed,
-                              sink.spool.failures, sink.lost};
+  return (struct sink_counts){sink.spool_on ? sink.spool.folder : NULL,
+                              sink.spool.bytes,
+                              sink.spool.removed,
+                              sink.spool.failures,
+                              sink.lost,
+                              sink.latency_ns};
 }
 
 void sink_forget(void) {
   atomic_flag_clear(&busy); /* a thread that is not here may have held it */
   memset(sink.at, 0, sizeof sink.at);
+  sink_open_forget();
   sink.bound_count = 0;
   sink.lost = sink.pause_ns = 0;
   sink.spool.is_known = sink.spool.known = sink.spool.at = 0;

@@ -29,6 +29,7 @@ struct sink_counts {
   const char *folder; /* NULL: there is no spool */
   uint64_t bytes, removed, failures;
   uint64_t lost_bytes; /* of records that made way before they were written */
+  uint64_t latency_ns; /* how long the last writing took */
 };
 struct sink_counts sink_counts(void);
 

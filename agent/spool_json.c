@@ -13,6 +13,8 @@
 #include "glibc.h"
 #include "keep.h"
 #include "keep_moves.h"
+#include "open.h"
+#include "utf8.h"
 
 #define BUFFER 16384u
 #define MARKS_OF_SPAN 1024u /* ids in one span's list */
@@ -73,29 +75,6 @@ __attribute__((format(printf, 2, 3))) static void putf(struct out *o, const char
 
 /* --- text --- */
 
-/* The character at p, and how many bytes it has; U+FFFD and 1 for what is no UTF-8. */
-static uint32_t decode(const unsigned char *p, size_t left, size_t *bytes) {
-  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  size_t n = p[0] < 0x80                   ? 1
-             : p[0] >= 0xf0 && p[0] < 0xf8 ? 4
-             : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-             : p[0] >= 0xc0 && p[0] < 0xe0 ? 2
-                                           : 0;
-  uint32_t c = n == 1 ? p[0] : n ? p[0] & (0x7fu >> n) : 0;
-  *bytes = 1;
-  if (n == 0 || n > left)
-    return 0xfffd;
-  for (size_t i = 1; i < n; i++) {
-    if ((p[i] & 0xc0) != 0x80)
-      return 0xfffd;
-    c = c << 6 | (p[i] & 0x3f);
-  }
-  if (n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)))
-    return 0xfffd;
-  *bytes = n;
-  return c;
-}
-
 static void put_code(struct out *o, uint32_t c) {
   if (c >= 0x10000)
     putf(o, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
@@ -105,9 +84,9 @@ static void put_code(struct out *o, uint32_t c) {
 
 /* Of text that is JSON already only what is not ASCII is written anew: it can only lie in strings. */
 static void put_escaped(struct out *o, const char *text, size_t len, bool is_json) {
-  const unsigned char *p = (const unsigned char *)text;
-  for (size_t i = 0, bytes = 1; i < len; i += bytes) {
-    uint32_t c = decode(p + i, len - i, &bytes);
+  for (size_t i = 0, bytes; i < len; i += bytes ? bytes : 1) {
+    uint32_t c;
+    bytes = utf8_decode(text + i, len - i, &c);
     bool quoted = !is_json && (c == '"' || c == '\\');
     if (quoted)
       puts_(o, "\\");
@@ -168,29 +147,78 @@ static void next(struct out *o) {
 
 /* --- spans --- */
 
-/* `more` members follow what the script gave, in one object. */
-static void put_attr(struct out *o, bool *any, const char *key, uint32_t name) {
-  if (!name)
-    return;
-  putf(o, "%s\"%s\":", *any ? "," : "", key);
-  put_name(o, name);
+static void put_comma(struct out *o, bool *any) {
+  puts_(o, *any ? "," : "");
   *any = true;
 }
 
-static void put_attrs(struct out *o, const struct keep_record *r) {
-  const struct ring_span *s = &r->as.span;
-  bool own = r->a_len > 2 && keep_a(r)[0] == '{' && keep_a(r)[r->a_len - 1] == '}', any = own;
+/* Is this member `"key":...`? */
+static bool has_key(const char *member, size_t len, const char *key) {
+  size_t n = strlen(key);
+  return len > n + 2 && member[0] == '"' && memcmp(member + 1, key, n) == 0 && member[n + 1] == '"';
+}
+
+/* The length of the first member of what is inside an object. */
+static size_t member_length(const char *text, size_t len) {
+  int depth = 0;
+  bool quoted = false;
+  size_t i = 0;
+  for (; i < len && (text[i] != ',' || quoted || depth); i++) {
+    if (text[i] == '"')
+      quoted = !quoted;
+    else if (quoted)
+      i += text[i] == '\\';
+    else
+      depth += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
+  }
+  return i < len ? i : len;
+}
+
+/* What the script gave, but for names that what is known of the span has, too. */
+static void put_own(struct out *o, bool *any, const char *text, size_t len, const struct ring_span *s) {
+  const struct {
+    const char *key;
+    bool taken;
+  } keys[] = {{"mode", (s->flags & (SPAN_MODE_TRAIN | SPAN_MODE_EVAL)) != 0},
+              {"module", s->module != 0},
+              {"exception", s->exception != 0},
+              {"error", (s->flags & SPAN_ERROR) != 0}};
+  for (size_t n; len; text += n, len -= n) {
+    bool taken = false;
+    n = member_length(text, len);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+      taken = taken || (keys[i].taken && has_key(text, n, keys[i].key));
+    if (!taken) {
+      put_comma(o, any);
+      put_escaped(o, text, n, true);
+    }
+    n += n < len; /* the comma */
+  }
+}
+
+static void put_attr(struct out *o, bool *any, const char *key, uint32_t name) {
+  if (!name)
+    return;
+  put_comma(o, any);
+  putf(o, "\"%s\":", key);
+  put_name(o, name);
+}
+
+static void put_attrs(struct out *o, const struct ring_span *s, const char *text, size_t len) {
+  bool any = false;
   puts_(o, "{");
-  if (own)
-    put_escaped(o, keep_a(r) + 1, r->a_len - 2, true);
+  if (len > 2 && text[0] == '{' && text[len - 1] == '}')
+    put_own(o, &any, text + 1, len - 2, s);
   if (s->flags & (SPAN_MODE_TRAIN | SPAN_MODE_EVAL)) {
-    putf(o, "%s\"mode\":\"%s\"", any ? "," : "", s->flags & SPAN_MODE_TRAIN ? "train" : "eval");
-    any = true;
+    put_comma(o, &any);
+    putf(o, "\"mode\":\"%s\"", s->flags & SPAN_MODE_TRAIN ? "train" : "eval");
   }
   put_attr(o, &any, "module", s->module);
   put_attr(o, &any, "exception", s->exception);
-  if (s->flags & SPAN_ERROR)
-    putf(o, "%s\"error\":true", any ? "," : "");
+  if (s->flags & SPAN_ERROR) {
+    put_comma(o, &any);
+    puts_(o, "\"error\":true");
+  }
   puts_(o, "}");
 }
 
@@ -218,8 +246,9 @@ static void put_mark_ids(struct out *o, uint64_t span) {
   puts_(o, "]");
 }
 
-static void put_span(struct out *o, const struct keep_record *r) {
-  const struct ring_span *s = &r->as.span;
+/* `end_ns` 0: it is open. */
+static void put_span(struct out *o, const struct ring_span *s, uint64_t end_ns, uint32_t tid, const char *attrs,
+                     size_t attrs_len) {
   next(o);
   puts_(o, "{\"id\":");
   put_id(o, s->id);
@@ -234,18 +263,34 @@ static void put_span(struct out *o, const struct keep_record *r) {
     puts_(o, ",\"index\":null");
   else
     putf(o, ",\"index\":%lld", (long long)s->index);
-  putf(o, ",\"start_ns\":%llu,\"end_ns\":%llu", (unsigned long long)wall(o, s->start_ns),
-       (unsigned long long)wall(o, s->end_ns));
+  putf(o, ",\"start_ns\":%llu", (unsigned long long)wall(o, s->start_ns));
+  if (end_ns)
+    putf(o, ",\"end_ns\":%llu", (unsigned long long)wall(o, end_ns));
+  else
+    puts_(o, ",\"end_ns\":null");
   if (s->cpu_ns == SPAN_NO_TIME)
     puts_(o, ",\"cpu_ns\":null");
   else
     putf(o, ",\"cpu_ns\":%lld", (long long)s->cpu_ns);
-  putf(o, ",\"gpu_ns\":null,\"memory_peak_bytes\":null,\"thread_id\":%u,\"pid\":%d,\"rank\":%d,\"attrs\":", r->tid,
-       o->batch->pid, o->batch->rank);
-  put_attrs(o, r);
+  putf(o, ",\"gpu_ns\":null,\"memory_peak_bytes\":null,\"thread_id\":%u,\"pid\":%d,\"rank\":%d,\"attrs\":", tid, o->batch->pid,
+       o->batch->rank);
+  put_attrs(o, s, attrs, attrs_len);
   puts_(o, ",\"mark_ids\":");
   put_mark_ids(o, s->id);
   puts_(o, "}");
+}
+
+static void put_open(struct out *o, const struct open_span *open) {
+  bool root = open->span.id == SPAN_ROOT;
+  put_span(o, &open->span, 0, open->tid, root ? o->batch->root_attrs : NULL, root ? o->batch->root_attrs_len : 0);
+}
+
+/* The next from *at on that is to be written. */
+static const struct open_span *next_open(const struct spool_batch *b, size_t *at) {
+  while (*at < b->open_count)
+    if (!b->open[(*at)++].quiet)
+      return &b->open[*at - 1];
+  return NULL;
 }
 
 /* Those that are to be written. */
@@ -319,6 +364,9 @@ size_t spool_batch_count(const struct spool_batch *b) {
   size_t n = count_marks(b), at = 0;
   while (next_span(b, &at))
     n++;
+  at = 0;
+  while (next_open(b, &at))
+    n++;
   return n;
 }
 
@@ -336,6 +384,7 @@ static void collect_pairs(struct out *o) {
 int spool_batch_write(int fd, const struct spool_batch *batch, uint64_t *bytes) {
   struct out o;
   const struct keep_record *r;
+  const struct open_span *open;
   size_t at = 0;
   o.batch = batch;
   o.fd = fd;
@@ -345,8 +394,11 @@ int spool_batch_write(int fd, const struct spool_batch *batch, uint64_t *bytes) 
   collect_pairs(&o);
   putf(&o, "{\"schema_version\":1,\"sdk_version\":\"" CIRRON_VERSION "\",\"batch_id\":\"%s\",\"created_ns\":%llu,\"spans\":[",
        batch->id, (unsigned long long)batch->created_ns);
+  while (!o.error && (open = next_open(batch, &at)))
+    put_open(&o, open);
+  at = 0;
   while (!o.error && (r = next_span(batch, &at)))
-    put_span(&o, r);
+    put_span(&o, &r->as.span, r->as.span.end_ns, r->tid, keep_a(r), r->a_len);
   puts_(&o, "],\"marks\":[");
   o.first = true;
   at = 0;

@@ -13,6 +13,7 @@
 #include "names.h"
 #include "observe.h"
 #include "py.h"
+#include "root.h"
 #include "scope.h"
 #include "session.h"
 #include "shed.h"
@@ -160,6 +161,17 @@ HOT static void step_leave(struct observe_call *call, PyObject *result) {
   uint64_t end_ns = scope_clock(scope);
   close_span(call, end_ns, result);
   loop_update_end(scope, end_ns);
+}
+
+/* --- precision ----------------------------------------------------------------------------------------------------------- */
+
+static bool autocast_enter(struct observe_call *call) {
+  static PyObject *enabled;
+  if (!enabled)
+    enabled = py.PyUnicode_InternFromString("_enabled");
+  if (call->nargs && enabled && py_attr_true(call->args[0], enabled) > 0)
+    root_mixed_precision();
+  return false;
 }
 
 static const struct probe step_probe = {
@@ -386,6 +398,7 @@ static const struct probe probes[] = {
      .pace = OBSERVE_PASS,
      .enter = optimizer_enter,
      .leave = optimizer_leave},
+    {.module = "torch.amp.autocast_mode", .qualname = "autocast.__enter__", .direct = true, .enter = autocast_enter},
     {.module = "torch.utils.data.dataloader",
      .qualname = "DataLoader.__iter__",
      .direct = true,

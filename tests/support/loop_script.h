@@ -190,9 +190,10 @@ static inline void finish(void) {
   for (uint64_t at = 0; at < ring->head; at++) {
     const void *cell = ring->cells + (at & ring->mask) * RING_CELL;
     uint8_t type = *(const uint8_t *)cell;
-    if (type == RING_SPAN && count < MAX_ROWS)
-      rows[count++] = *(const struct ring_span *)cell;
-    else if (type == RING_MOVE)
+    if (type == RING_SPAN && count < MAX_ROWS) {
+      rows[count] = *(const struct ring_span *)cell;
+      rows[count++].text_cells = 0; /* the ring's business */
+    } else if (type == RING_MOVE)
       apply_move(cell);
   }
   for (unsigned i = 0; i < RING_OPEN_SLOTS; i++)

@@ -23,6 +23,7 @@
 
 #include "agent/keep.h"
 #include "agent/keep_moves.h"
+#include "agent/open.h"
 #include "agent/spool.h"
 
 void keep_recall(void) {
@@ -168,6 +169,71 @@ static void a_file(void **state) {
 }
 
 /* Any bytes as names and texts. */
+/* What is known of a span counts, where the script has used the same name. */
+static void names_of_ours(void **state) {
+  (void)state;
+  put_span(3, 1, SPAN_ERROR,
+           "{\"error\":\"no\",\"errors\":[1,{\"error\":2}],\"x\":\"\\\",\\\"error\\\":\",\"exception\":[\"]\",{}],\"mode\":5}");
+  put_span(5, 1, SPAN_ERROR, "{\"error\":1}");
+  put_span(7, 1, 0, "{\"error\":1,\"mode\":\"m\",\"module\":2,\"exception\":null}");
+  fill(7);
+  assert_int_equal(spool_write(&spool, &batch), 0);
+  json_t *file = load(7), *s = json_object_get(file, "spans");
+  static const char *const wanted[] = {
+      "{\"errors\":[1,{\"error\":2}],\"x\":\"\\\",\\\"error\\\":\",\"mode\":5,\"exception\":\"ValueError\",\"error\":true}",
+      "{\"exception\":\"ValueError\",\"error\":true}",
+      "{\"error\":1,\"mode\":\"m\",\"module\":2,\"exception\":null}",
+  };
+  for (size_t i = 0; i < 3; i++) {
+    json_error_t error;
+    json_t *attrs = json_loads(wanted[i], 0, &error);
+    assert_non_null(attrs);
+    if (!json_equal(json_object_get(json_array_get(s, i), "attrs"), attrs))
+      fail_msg("attributes of %zu", i);
+    json_decref(attrs);
+  }
+  json_decref(file);
+}
+
+/* Open spans have no end; quiet ones are not written. */
+static void open_spans_too(void **state) {
+  (void)state;
+  struct open_span open[] = {
+      {.span = {.type = RING_SPAN, .id = SPAN_ROOT, .name = 1, .start_ns = 1, .index = SPAN_NO_INDEX, .cpu_ns = SPAN_NO_TIME},
+       .tid = 4},
+      {.span = {.type = RING_SPAN, .id = 2, .parent = 1, .name = 2, .start_ns = 3, .index = 8, .cpu_ns = SPAN_NO_TIME},
+       .quiet = true},
+      {.span = {.type = RING_SPAN,
+                .id = 3,
+                .parent = 2,
+                .name = 2,
+                .start_ns = 3,
+                .index = 8,
+                .cpu_ns = SPAN_NO_TIME,
+                .module = 2,
+                .flags = SPAN_MODE_EVAL},
+       .tid = 6},
+  };
+  fill(7);
+  assert_int_equal(spool_batch_count(&batch), 0);
+  batch.open = open;
+  batch.open_count = 3;
+  batch.root_attrs = "{\"device\":\"cpu\"}";
+  batch.root_attrs_len = strlen(batch.root_attrs);
+  assert_int_equal(spool_batch_count(&batch), 2);
+  assert_int_equal(spool_write(&spool, &batch), 0);
+  json_t *file = load(7), *s = json_object_get(file, "spans"), *root = json_array_get(s, 0), *other = json_array_get(s, 1);
+  assert_int_equal(json_array_size(s), 2);
+  assert_true(json_is_null(json_object_get(root, "end_ns")) && json_is_null(json_object_get(root, "parent_id")));
+  assert_string_equal(json_string_value(json_object_get(json_object_get(root, "attrs"), "device")), "cpu");
+  assert_true(json_is_null(json_object_get(other, "end_ns")));
+  assert_int_equal(json_integer_value(json_object_get(other, "start_ns")), 1003);
+  assert_int_equal(json_integer_value(json_object_get(other, "index")), 8);
+  assert_int_equal(json_integer_value(json_object_get(other, "thread_id")), 6);
+  assert_int_equal(json_object_size(json_object_get(other, "attrs")), 2);
+  json_decref(file);
+}
+
 static void always_valid(void **state) {
   (void)state;
   static char text[400];
@@ -339,6 +405,8 @@ static void moved_afterwards(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_file, begin, end),
+      cmocka_unit_test_setup_teardown(names_of_ours, begin, end),
+      cmocka_unit_test_setup_teardown(open_spans_too, begin, end),
       cmocka_unit_test_setup_teardown(always_valid, begin, end),
       cmocka_unit_test_setup_teardown(another_decimal_point, begin, end),
       cmocka_unit_test_setup_teardown(oldest_go_first, begin, end),

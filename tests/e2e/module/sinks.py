@@ -94,6 +94,7 @@ def the_default(case, python):
     case.equal({spool.spans[m["span_id"]]["name"] for m in losses}, {"batch"}, "spans of marks")
     case.equal(sum(len(s["mark_ids"]) for s in spool.of("batch")), 6, "mark_ids")
     case.equal((health["spool_dir"], health["spool_drop_count"]), (os.path.realpath(spool.files[0].parent), 0), "health")
+    case.check(0 < health["flush_latency_ns"] < 10**10, f"flush_latency_ns {health['flush_latency_ns']}")
     case.check(all(s["pid"] == r.pid and s["rank"] == 0 for s in spool.spans.values()), "pid and rank")
 
 

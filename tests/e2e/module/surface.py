@@ -833,7 +833,7 @@ class Profile(Test):
     def test_health(self):
         h = ci.health()
         self.assertLessEqual({"enabled", "scope_drop_count", "mark_drop_count", "spool_drop_count", "spool_dir", "spool_bytes", "flush_mode",
-                              "flush_restart_count", "transport", "platform_context", "scope_depth", "detail_shed_count", "overhead_ns", "overhead_ratio", "watched"}, set(h))
+                              "flush_restart_count", "flush_latency_ns", "frameworks_installed", "installed_hooks", "transport", "platform_context", "scope_depth", "detail_shed_count", "overhead_ns", "overhead_ratio", "watched"}, set(h))
         self.assertEqual((h["enabled"], h["transport"], h["platform_context"]), (True, None, {"rank": 3, "world_size": 8, "run_id": "run7"}))
         with ci.scope("a"), ci.scope("b"):
             self.assertEqual(ci.health()["scope_depth"], 2)

@@ -49,6 +49,7 @@ class _Health(TypedDict):
     spool_drop_count: int
     spool_error_count: int
     spool_lost_bytes: int
+    flush_latency_ns: int
     flush_restart_count: int
     frameworks_installed: List[str]
     installed_hooks: List[str]
