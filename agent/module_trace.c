@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "keep.h"
 #include "keep_moves.h"
@@ -95,7 +96,8 @@ static int add(PyObject *list, PyObject *row) {
 }
 
 /* `end`: taken over. */
-static int add_span(struct rows *rows, const struct ring_span *s, PyObject *end, const char *attrs, size_t attrs_len) {
+static int add_span(struct rows *rows, const struct ring_span *s, uint32_t tid, PyObject *end, const char *attrs,
+                    size_t attrs_len) {
   PyObject *name = name_of(rows, s->name), *module, *exception;
   if (name) /* the table lets go of it when another comes to its place */
     py.Py_IncRef(name);
@@ -107,9 +109,10 @@ static int add_span(struct rows *rows, const struct ring_span *s, PyObject *end,
     py.Py_IncRef(exception);
   PyObject *index = s->index == SPAN_NO_INDEX ? module_none() : py.PyLong_FromLongLong(s->index);
   PyObject *error = py.PyBool_FromLong(s->flags & SPAN_ERROR);
-  return add(rows->spans, py.Py_BuildValue("KKNNLNNNzNNN", (unsigned long long)s->id, (unsigned long long)s->parent, name,
+  return add(rows->spans, py.Py_BuildValue("KKNNLNNNzNNNk", (unsigned long long)s->id, (unsigned long long)s->parent, name,
                                            index, wall(rows, s->start_ns), end, time_or_none(s->cpu_ns),
-                                           json_or_none(attrs, attrs_len), mode_of(s->flags), module, exception, error));
+                                           json_or_none(attrs, attrs_len), mode_of(s->flags), module, exception, error,
+                                           (unsigned long)tid));
 }
 
 static PyObject *mark_value(const struct keep_record *r) {
@@ -153,7 +156,7 @@ static int add_closed(struct rows *rows, uint64_t *pos, const struct module_trac
   keep_moves_apply(c.memory, c.bytes, SIZE_MAX);
   for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
     if (r->as.type == RING_SPAN && !skipped(skip, r, *pos - c.bytes + at))
-      bad = add_span(rows, &r->as.span, py.PyLong_FromLongLong(wall(rows, r->as.span.end_ns)), keep_a(r), r->a_len);
+      bad = add_span(rows, &r->as.span, r->tid, py.PyLong_FromLongLong(wall(rows, r->as.span.end_ns)), keep_a(r), r->a_len);
   copy_free(&c);
   return bad;
 }
@@ -171,7 +174,7 @@ static int add_open(struct rows *rows, const struct open_span *open, size_t coun
   int bad = 0;
   for (size_t i = 0; i < count && !bad; i++) {
     const struct span *mine = live(open[i].span.id);
-    bad = add_span(rows, &open[i].span, module_none(), mine ? mine->attrs : NULL, mine ? mine->attrs_len : 0);
+    bad = add_span(rows, &open[i].span, open[i].tid, module_none(), mine ? mine->attrs : NULL, mine ? mine->attrs_len : 0);
   }
   return bad;
 }
@@ -181,6 +184,7 @@ static int add_open(struct rows *rows, const struct open_span *open, size_t coun
 PyObject *module_trace_rows(uint64_t at[KEEP_LOGS], const struct module_trace_skip *skip) {
   struct rows rows = {.session = session_seen(), .spans = py.PyList_New(0), .marks = py.PyList_New(0)};
   int bad = rows.spans && rows.marks ? 0 : -1;
+  struct env_ranks ranks = session_ranks();
   unsigned long long prefix = rows.session ? rows.session->prefix : 0;
   if (rows.session && !bad) {
     size_t count = 0;
@@ -193,8 +197,8 @@ PyObject *module_trace_rows(uint64_t at[KEEP_LOGS], const struct module_trace_sk
     module_drop(rows.texts[i].text);
   PyObject *data =
       bad ? NULL
-          : py.Py_BuildValue("NOO", py.PyUnicode_FromFormat("%08x%08x", (unsigned)(prefix >> 32), (unsigned)prefix), rows.spans,
-                             rows.marks);
+          : py.Py_BuildValue("NiiOO", py.PyUnicode_FromFormat("%08x%08x", (unsigned)(prefix >> 32), (unsigned)prefix),
+                             (int)getpid(), env_rank(&ranks), rows.spans, rows.marks);
   module_drop(rows.spans);
   module_drop(rows.marks);
   return data;

@@ -18,7 +18,7 @@ struct module_trace_skip {
   uint32_t tid;
 };
 
-/* What is kept from these positions on, which it moves: (prefix, spans, marks) as in module_trace_text.c. `skip`: NULL: nothing is left
+/* What is kept from these positions on, which it moves: (prefix, pid, rank, spans, marks) as in module_trace_text.c. `skip`: NULL: nothing is left
  * out, and what is open is there, too. New reference, or NULL with an error. */
 PyObject *module_trace_rows(uint64_t at[KEEP_LOGS], const struct module_trace_skip *skip);
 

@@ -1,7 +1,7 @@
 /* trace(): its Python half, which makes trees, tables and text of the rows that module_trace.c has read.
  *
- * A span is (number, parent's number, name, index, start, end or None, cpu time, attributes as JSON, mode, module, exception, error), a mark
- * (time, number, span's number, name, value, kind). Spans may come twice: the first counts. Nothing here is recursive, since tasks that
+ * A span is (number, parent's number, name, index, start, end or None, cpu time, attributes as JSON, mode, module, exception, error,
+ * thread), a mark (time, number, span's number, name, value, kind). Spans may come twice: the first counts. Nothing here is recursive, since tasks that
  * begin in each other lie as deep as the script likes.
  */
 #include "module_trace.h"
@@ -12,6 +12,7 @@ const char module_trace_text[] =
     "POINTS = 1024\n"
     "held = {}\n"
     "FIELDS = ('id', 'parent_id', 'name', 'index', 'wall_us', 'cpu_ns', 'gpu_ns', 'memory_peak_bytes')\n"
+    "MORE = ('start_ns', 'end_ns', 'pid', 'thread_id', 'rank', 'attrs')\n"
     "class Tree:\n"
     "    def __init__(self, text):\n"
     "        self.text = text\n"
@@ -27,8 +28,8 @@ const char module_trace_text[] =
     "    return value\n"
     "def printable(text):\n"
     "    return text if text.isprintable() else text.encode('unicode_escape', 'replace').decode()\n"
-    "def node_of(prefix, span):\n"
-    "    number, parent, name, index, start, end, cpu, text, mode, module, exception, error = span\n"
+    "def node_of(prefix, pid, rank, span):\n"
+    "    number, parent, name, index, start, end, cpu, text, mode, module, exception, error, thread = span\n"
     "    attrs = json.loads(text) if text else {}\n"
     "    for key, value in (('mode', mode), ('module', module), ('exception', exception), ('error', error)):\n"
     "        if value:\n"
@@ -36,7 +37,8 @@ const char module_trace_text[] =
     "    return {'id': '%s%016x' % (prefix, number), 'parent_id': '%s%016x' % (prefix, parent) if parent else None,\n"
     "            'name': name, 'index': index, 'start_ns': start, 'end_ns': end,\n"
     "            'wall_us': None if end is None else max(0, (end - start) // 1000), 'cpu_ns': cpu, 'gpu_ns': None,\n"
-    "            'memory_peak_bytes': None, 'attrs': attrs, 'marks': [], 'children': []}\n"
+    "            'memory_peak_bytes': None, 'attrs': attrs, 'marks': [], 'children': [], 'pid': pid, 'thread_id': thread, "
+    "'rank': rank}\n"
     "def newest(marks):\n"
     "    too_many = sum(m['kind'] == 'point' for m in marks) - POINTS\n"
     "    kept = []\n"
@@ -46,11 +48,11 @@ const char module_trace_text[] =
     "        else:\n"
     "            kept.append(mark)\n"
     "    return kept\n"
-    "def gather(prefix, spans, marks, convert):\n"
+    "def gather(prefix, pid, rank, spans, marks, convert):\n"
     "    nodes, parents, seen = {}, {}, set()\n"
     "    for span in spans:\n"
     "        if span[0] not in nodes:\n"
-    "            nodes[span[0]], parents[span[0]] = node_of(prefix, span), span[1]\n"
+    "            nodes[span[0]], parents[span[0]] = node_of(prefix, pid, rank, span), span[1]\n"
     "    for _, number, owner, name, value, kind in sorted(marks, key=lambda m: m[:2]):\n"
     "        if owner in nodes and number not in seen:\n"
     "            seen.add(number)\n"
@@ -123,8 +125,8 @@ const char module_trace_text[] =
     "        while parents[above] in there and depth < len(there):\n"
     "            depth, above = depth + 1, parents[above]\n"
     "        node = nodes[number]\n"
-    "        rows.append([node[field] for field in FIELDS] + [len(node['marks']), depth])\n"
-    "    return pandas.DataFrame(rows, columns=list(FIELDS) + ['mark_count', 'depth'])\n"
+    "        rows.append([node[field] for field in FIELDS] + [len(node['marks']), depth] + [node[field] for field in MORE])\n"
+    "    return pandas.DataFrame(rows, columns=list(FIELDS) + ['mark_count', 'depth'] + list(MORE))\n"
     "def trace(data, format, name, last, missing):\n"
     "    nodes, parents = gather(*data, convert=plain if format == 'json' else lambda value: value)\n"
     "    chosen = select(nodes, parents, name, last)\n"
@@ -136,7 +138,7 @@ const char module_trace_text[] =
     "    tree = {'roots': roots, 'span_count': len(chosen)}\n"
     "    return tree if format == 'dict' else json.dumps(tree, default=str, allow_nan=False)\n"
     "def emit(data, targets):\n"
-    "    prefix, spans, marks = data\n"
+    "    prefix, _, _, spans, marks = data\n"
     "    for _, _, owner, name, value, kind in sorted(marks, key=lambda m: m[:2]):\n"
     "        own = held.setdefault((prefix, owner), [])\n"
     "        own.append({'name': name, 'value': value, 'kind': kind})\n"

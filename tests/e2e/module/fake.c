@@ -194,6 +194,10 @@ uint64_t scope_clock(struct scope *scope) {
   return clock_system();
 }
 
+struct env_ranks session_ranks(void) {
+  return env_ranks();
+}
+
 const struct session *session_seen(void) {
   return &session;
 }

@@ -69,7 +69,8 @@ def formats(case, python):
     case.equal([shape(n) for n in roots], [["epoch", i, list(map(list, batch))] for i in (0, 1)] + [["open", 7, [["failed", None, []]]]], "tree")
     case.equal((count, text["span_count"]), (8, 8), "span_count")
     epoch, opened = roots[0], roots[2]
-    case.equal(sorted(epoch), sorted("id parent_id name index start_ns end_ns wall_us cpu_ns gpu_ns memory_peak_bytes attrs marks children".split()), "keys")
+    case.equal(list(epoch), "id parent_id name index start_ns end_ns wall_us cpu_ns gpu_ns memory_peak_bytes attrs marks children "
+                            "pid thread_id rank".split(), "keys")
     case.equal(epoch["wall_us"], (epoch["end_ns"] - epoch["start_ns"]) // 1000, "wall_us")
     case.equal(epoch["marks"], [{"name": "acc", "value": 0.75, "kind": "summary"}], "summary mark")
     case.equal(epoch["children"][1]["marks"], [{"name": "loss", "value": 1.5, "kind": "point"}], "point mark")
@@ -117,12 +118,54 @@ class DataFrame:
         self.rows, self.columns = rows, columns
 sys.modules["pandas"] = types.SimpleNamespace(DataFrame=DataFrame)
 table = ci.trace("df")
-assert table.columns == "id parent_id name index wall_us cpu_ns gpu_ns memory_peak_bytes mark_count depth".split()
-assert [row[2:4] + row[8:] for row in table.rows] == [["a", None, 0, 0], ["b", 1, 1, 1]], table.rows
+assert table.columns == ("id parent_id name index wall_us cpu_ns gpu_ns memory_peak_bytes mark_count depth "
+                         "start_ns end_ns pid thread_id rank attrs").split()
+assert [row[2:4] + row[8:10] for row in table.rows] == [["a", None, 0, 0], ["b", 1, 1, 1]], table.rows
+nodes = [ci.trace("dict")["roots"][0]] + ci.trace("dict")["roots"][0]["children"]
+assert [row[10:] for row in table.rows] == [[n[k] for k in table.columns[10:]] for n in nodes], table.rows
 assert [row[2] for row in ci.trace("df", last=2).rows] == ["a", "b"]  # the most recent first
 """, env={"PYTHONIOENCODING": "ascii"})
     lines = out.splitlines()
     case.check(len(lines) == 4 and lines[0].startswith("a ? ") and lines[1].startswith("  b[1] ? "), out)
+
+
+@test_each(PYTHONS, python_label)
+def whose_spans(case, python):
+    """Each span says which process, thread and rank it is of, closed or open, as the system names them."""
+    run(case, python, r"""
+import cirron as ci, os, threading, time
+def tid():
+    return int(os.readlink("/proc/thread-self").split("/")[-1])
+def everything(nodes):
+    for n in nodes:
+        yield n
+        yield from everything(n["children"])
+def check(pid, expected):
+    got = {n["name"]: n for n in everything(ci.trace("dict")["roots"])}
+    assert {n["pid"] for n in got.values()} == {pid} and {n["rank"] for n in got.values()} == {3}, got
+    assert {n: got[n]["thread_id"] for n in expected} == expected, (expected, got)
+ids, begin = {}, time.time_ns()
+def work(name):
+    with ci.scope(name):
+        ids[name] = tid()
+t = threading.Thread(target=work, args=("thread",))
+t.start(), t.join()
+with ci.scope("open"):
+    ids["open"] = tid()
+    work("closed")
+    check(os.getpid(), ids)
+    assert all(begin - 10**9 < n["start_ns"] < time.time_ns() + 10**9 for n in everything(ci.trace("dict")["roots"]))
+assert ids["open"] == os.getpid() != ids["thread"]
+if os.fork() == 0:
+    ids.clear()
+    work("child")
+    check(os.getpid(), {"child": os.getpid()})
+    os._exit(0)
+assert os.wait()[1] == 0
+ci.shutdown()
+check(os.getpid(), dict(ids, **{"cirron.session": os.getpid()}))
+""", env={"RANK": 3, "LOCAL_RANK": 1})
+    run(case, python, "import cirron as ci\nwith ci.scope('s'): pass\nassert ci.trace('dict')['roots'][0]['rank'] == 1\n", env={"LOCAL_RANK": 1})
 
 
 @test_each(PYTHONS, python_label)

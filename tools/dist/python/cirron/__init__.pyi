@@ -35,6 +35,9 @@ class _Span(TypedDict):
     attrs: Optional[Dict[str, Any]]
     marks: List[_Mark]
     children: List[_Span]
+    pid: int
+    thread_id: int  # the system's
+    rank: int  # 0 outside of a distributed job
 
 class _Trace(TypedDict):
     roots: List[_Span]
