@@ -6,6 +6,7 @@ import subprocess
 from common import FAKE, HERE, TORCH, need_agent, need_store, store
 from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
 import again  # noqa: F401
+import known_faults  # noqa: F401
 import stubs  # noqa: F401
 import tasks  # noqa: F401
 import sinks  # noqa: F401
