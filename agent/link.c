@@ -60,6 +60,9 @@ void (*_Atomic link_also)(uint64_t now_ns);
 
 static _Atomic bool blocked; /* the socket takes nothing more at the moment */
 
+/* How much this connection had taken when a flush gave it up; UINT64_MAX: none has. */
+static _Atomic uint64_t stalled_at = UINT64_MAX;
+
 static atomic_flag busy = ATOMIC_FLAG_INIT; /* protects everything below; never waited for, a leaf but for launch and segment */
 
 static struct {
@@ -200,6 +203,7 @@ static int try_path(const char *path, uint64_t now_ns) {
   state.goodbye_put = false;
   state.taken = 0;
   atomic_store_explicit(&blocked, false, memory_order_relaxed);
+  atomic_store(&stalled_at, UINT64_MAX);
   pump_restart();
   return 0;
 }
@@ -365,16 +369,19 @@ static int send_pass(void) {
   return r;
 }
 
-/* Sends what lies in the rings, as much as the socket takes; `last`: all of it, and Goodbye. As attach_rings. The first pass may have been
- * begun long ago; who writes without end is not waited for. */
-static int send_records(bool last) {
+/* How much of the rings a send is to have dealt with: what a pass comes by, all, or all with Goodbye behind it. */
+enum extent { ONE_PASS, ALL, ALL_AND_GOODBYE };
+
+/* Sends what lies in the rings, as much as the socket takes. As attach_rings. The first pass may have been begun long ago; who writes
+ * without end is not waited for. */
+static int send_records(enum extent extent) {
   int r = state.goodbye_put ? send_pending() : 0;
-  for (unsigned pass = 0; r == 0 && !state.goodbye_put && pass < (last ? LAST_PASSES : 1); pass++) {
+  for (unsigned pass = 0; r == 0 && !state.goodbye_put && pass < (extent == ONE_PASS ? 1 : LAST_PASSES); pass++) {
     if (pass > 1 && pump_complete())
       break;
     r = send_pass();
   }
-  if (r == 0 && last && !state.goodbye_put) { /* all was sent: there is room */
+  if (r == 0 && extent == ALL_AND_GOODBYE && !state.goodbye_put) { /* all was sent: there is room */
     state.goodbye_put = pump_goodbye();
     r = send_pending();
   }
@@ -429,7 +436,7 @@ static uint64_t link_work(uint64_t now_ns) {
     state.failures = 0;
   }
   if (session_get()->by_messages) {
-    int r = send_records(false);
+    int r = send_records(ONE_PASS);
     if (r < 0 && r != -EAGAIN)
       collector_gone(now_ns);
     /* A DataLoader ends its workers by os._exit, without a word: each of their few spans is sent at its end. */
@@ -473,13 +480,56 @@ void link_tick(uint64_t now_ns) {
   cost_end(&cost);
 }
 
+/* Flush. */
+
+/* 0: all was sent, or there is nobody to send to. -EAGAIN: the rest later. `now_taken`: by this connection, up to now. */
+static int flush_step(uint64_t *now_taken) {
+  if (!take())
+    return -EAGAIN;
+  uint64_t now_ns = clock_system();
+  int r = state.ended || !session_get() || !session_get()->by_messages || !connection_alive(now_ns) ? 0 : send_records(ALL);
+  if (r < 0 && r != -EAGAIN)
+    collector_gone(now_ns);
+  *now_taken = state.taken;
+  give();
+  return r;
+}
+
+/* A peer that took nothing for GOODBYE_STALL_NS is not waited for again before it has. */
+static void send_all(uint64_t patience_ns) {
+  uint64_t begun_ns = clock_system(), now_ns = begun_ns, moved_ns = begun_ns, before = 0, taken = 0;
+  while (flush_step(&taken) == -EAGAIN) {
+    now_ns = clock_system();
+    if (taken != before)
+      moved_ns = now_ns;
+    before = taken;
+    if (taken == atomic_load(&stalled_at) || now_ns - begun_ns >= patience_ns)
+      return;
+    if (now_ns - moved_ns >= GOODBYE_STALL_NS)
+      break;
+    nanosleep(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS}, NULL);
+  }
+  atomic_store(&stalled_at, now_ns - moved_ns >= GOODBYE_STALL_NS ? taken : UINT64_MAX);
+}
+
+void link_flush(uint64_t patience_ns) {
+  int saved = errno;
+  link_tick(clock_system());
+  if (session_get() && session_get()->by_messages) {
+    struct cost_timing cost = cost_rare();
+    send_all(patience_ns);
+    cost_end(&cost);
+  }
+  errno = saved;
+}
+
 /* The end. */
 
 /* 0: done, for better or worse. -EAGAIN: worth another try. */
 static int try_goodbye(uint64_t now_ns) {
   if (!connection_alive(now_ns) && reach(now_ns) < 0)
     return state.launched_ns ? -EAGAIN : 0;
-  int r = session_get()->by_messages ? send_records(true) : attach_rings(true);
+  int r = session_get()->by_messages ? send_records(ALL_AND_GOODBYE) : attach_rings(true);
   if (r == 0 && !session_get()->by_messages)
     r = send_goodbye();
   if (r == -EAGAIN)
@@ -529,6 +579,7 @@ void link_forget(void) {
   hello_len = 0;
   pump_restart();
   atomic_store_explicit(&blocked, false, memory_order_relaxed);
+  atomic_store(&stalled_at, UINT64_MAX);
   atomic_store(&link_due_ns, 0);
   give(); /* a thread of the parent may have held it */
   errno = saved;

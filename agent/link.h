@@ -26,6 +26,10 @@ extern void (*_Atomic link_also)(uint64_t now_ns);
  * at a time does it, others return. Keeps errno. */
 void link_tick(uint64_t now_ns);
 
+/* link_tick, and where records are sent, all that was recorded until now: what the collector takes slowly is waited for, `patience_ns` at
+ * most. One that takes nothing is waited for once, for 300 ms, and then no more until it does. Holds up the calling thread; keeps errno. */
+void link_flush(uint64_t patience_ns);
+
 /* Records wait to be sent: the next tick is due now, if it could send them. As ring.hurry; any thread. */
 void link_hurry(void);
 

@@ -34,6 +34,7 @@ struct profiler {
 };
 
 #define LOGGER "cirron.profiler"
+#define FLUSH_PATIENCE_NS 2000000000ull
 
 static struct profiler *profiler_of(PyObject *self) {
   return module_body(self);
@@ -205,7 +206,7 @@ PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs) {
 PyObject *module_flush(PyObject *self, PyObject *unused) {
   (void)unused;
   if (session_get())
-    link_tick(clock_system());
+    link_flush(FLUSH_PATIENCE_NS);
   return module_sink_flush(self) < 0 ? NULL : module_none();
 }
 

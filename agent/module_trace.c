@@ -109,10 +109,10 @@ static int add_span(struct rows *rows, const struct ring_span *s, uint32_t tid, 
     py.Py_IncRef(exception);
   PyObject *index = s->index == SPAN_NO_INDEX ? module_none() : py.PyLong_FromLongLong(s->index);
   PyObject *error = py.PyBool_FromLong(s->flags & SPAN_ERROR);
-  return add(rows->spans, py.Py_BuildValue("KKNNLNNNzNNNk", (unsigned long long)s->id, (unsigned long long)s->parent, name,
-                                           index, wall(rows, s->start_ns), end, time_or_none(s->cpu_ns),
-                                           json_or_none(attrs, attrs_len), mode_of(s->flags), module, exception, error,
-                                           (unsigned long)tid));
+  return add(rows->spans,
+             py.Py_BuildValue("KKNNLNNNzNNNk", (unsigned long long)s->id, (unsigned long long)s->parent, name, index,
+                              wall(rows, s->start_ns), end, time_or_none(s->cpu_ns), json_or_none(attrs, attrs_len),
+                              mode_of(s->flags), module, exception, error, (unsigned long)tid));
 }
 
 static PyObject *mark_value(const struct keep_record *r) {

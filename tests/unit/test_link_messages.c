@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -325,13 +326,64 @@ static void the_end_does_not_wait_for_others(void **state) {
   assert_false(link_connected());
 }
 
+static void *reads_for_a_while(void *arg) {
+  accept_one();
+  for (unsigned i = 0; i < 3000 && !atomic_load((atomic_bool *)arg); i++) {
+    take(3000);
+    usleep(100);
+  }
+  take(SIZE_MAX);
+  return NULL;
+}
+
+static void flush_waits_for_who_reads(void **state) {
+  (void)state;
+  uint64_t made = 0;
+  atomic_bool flushed = false;
+  while (made < 200 && put_span(made + 1))
+    made++;
+  pthread_t reader;
+  assert_int_equal(pthread_create(&reader, NULL, reads_for_a_while, &flushed), 0);
+  link_flush(10000 * MS);
+  atomic_store(&flushed, true);
+  pthread_join(reader, NULL);
+  assert_int_equal(spans, made);
+  assert_true(link_connected() && !said_goodbye);
+  link_flush(10000 * MS); /* nothing new */
+  take(SIZE_MAX);
+  assert_int_equal(spans, made);
+}
+
+static void flush_does_not_wait_for_others(void **state) {
+  (void)state;
+  for (uint64_t made = 0; put_span(made + 1); made++)
+    ;
+  uint64_t began = clock_ns();
+  link_flush(100 * MS);
+  assert_in_range(clock_ns() - began, 100 * MS, 250 * MS);
+  began = clock_ns();
+  link_flush(10000 * MS);
+  assert_in_range(clock_ns() - began, 250 * MS, 1000 * MS);
+  began = clock_ns();
+  for (unsigned i = 0; i < 100; i++)
+    link_flush(10000 * MS); /* was seen to take nothing */
+  assert_in_range(clock_ns() - began, 0, 250 * MS);
+  accept_one();
+  take(SIZE_MAX);
+  began = clock_ns();
+  link_flush(10000 * MS); /* it took something: that is worth a wait */
+  assert_in_range(clock_ns() - began, 250 * MS, 1000 * MS);
+  assert_true(link_connected());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
       T(sends_records_and_no_descriptor),        T(what_the_socket_does_not_take_comes_later),
       T(begins_anew_where_nothing_is_committed), T(nonsense_ends_the_connection),
       T(descriptors_cannot_be_passed),           T(the_end_waits_for_who_reads),
-      T(the_end_does_not_wait_for_others),
+      T(the_end_does_not_wait_for_others),       T(flush_waits_for_who_reads),
+      T(flush_does_not_wait_for_others),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

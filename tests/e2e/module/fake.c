@@ -292,8 +292,8 @@ int link_connected(void) {
   return 0;
 }
 
-void link_tick(uint64_t now_ns) {
-  (void)now_ns;
+void link_flush(uint64_t patience_ns) {
+  (void)patience_ns;
   say("tick\n");
 }
 
