@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -27,6 +28,26 @@
 #include "agent/spool.h"
 
 void keep_recall(void) {
+}
+
+/* Counts the looks at the folder and what is seen there: each entry of a batch costs a system call for its size. */
+static unsigned looks, entries_seen;
+
+DIR *opendir(const char *path) {
+  static DIR *(*real)(const char *);
+  if (!real)
+    *(void **)&real = dlsym(RTLD_NEXT, "opendir");
+  looks++;
+  return real(path);
+}
+
+struct dirent *readdir(DIR *dir) {
+  static struct dirent *(*real)(DIR *);
+  if (!real)
+    *(void **)&real = dlsym(RTLD_NEXT, "readdir64"); /* the same where files have 64 bits anyway */
+  struct dirent *entry = real(dir);
+  entries_seen += entry != NULL;
+  return entry;
 }
 
 static char folder[64];
@@ -301,6 +322,37 @@ static void oldest_go_first(void **state) {
   assert_int_equal(spool.removed, 3000 - left);
 }
 
+static void write_many(uint64_t from, uint64_t to) {
+  for (uint64_t i = from; i < to; i++) {
+    fill(i);
+    assert_int_equal(spool_write(&spool, &batch), 0);
+  }
+}
+
+/* What a file costs does not grow with those that are there, neither far below the bound nor at it. */
+static void no_look_for_each_file(void **state) {
+  (void)state;
+  put_span(3, 1, 0, "");
+  write_many(1, 2000);
+  looks = entries_seen = 0;
+  write_many(2000, 2500);
+  assert_int_equal(looks, 0);
+  struct stat st;
+  char path[PATH_MAX], again[PATH_MAX];
+  path_of(2499, path);
+  assert_int_equal(stat(path, &st), 0);
+  snprintf(again, sizeof again, "%s/a/b", folder);
+  for (unsigned files = 500; files <= 2000; files *= 2) {
+    assert_int_equal(spool_init(&spool, again, files * (uint64_t)st.st_size), 0);
+    write_many(4000 + files * 10, 4000 + files * 10 + files); /* up to the bound */
+    looks = entries_seen = 0;
+    write_many(4000 + files * 11, 4000 + files * 13);
+    assert_in_range(spool.bytes, files * (uint64_t)st.st_size * 9 / 10, spool.max_bytes);
+    assert_in_range(entries_seen, 1, 32 * 2 * files);
+    assert_in_range(looks, 1, 64);
+  }
+}
+
 /* What others have left there counts; what is no batch is not touched. */
 static void files_of_others(void **state) {
   (void)state;
@@ -410,6 +462,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(always_valid, begin, end),
       cmocka_unit_test_setup_teardown(another_decimal_point, begin, end),
       cmocka_unit_test_setup_teardown(oldest_go_first, begin, end),
+      cmocka_unit_test_setup_teardown(no_look_for_each_file, begin, end),
       cmocka_unit_test_setup_teardown(files_of_others, begin, end),
       cmocka_unit_test_setup_teardown(larger_than_the_bound, begin, end),
       cmocka_unit_test_setup_teardown(a_full_disk, begin, end),
