@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -73,12 +72,6 @@ static bool take_waiting(void) {
 
 /* --- a batch --- */
 
-static uint64_t wall_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 /* Never Python's generator: a job's random numbers are its own. */
 static void name_batch(struct spool_batch *b) {
   static uint64_t count;
@@ -89,9 +82,9 @@ static void name_batch(struct spool_batch *b) {
 
 static void describe(struct spool_batch *b, const struct session *session) {
   struct env_ranks ranks = session_ranks();
-  b->created_ns = wall_ns();
   b->prefix = session->prefix;
   b->wall_minus_monotonic_ns = session->anchor_realtime_ns - session->anchor_monotonic_ns;
+  b->created_ns = clock_system() + b->wall_minus_monotonic_ns; /* files stay in order, whatever the wall clock is set to */
   b->pid = getpid();
   b->rank = env_rank(&ranks);
   b->name = segment_text;

@@ -16,7 +16,7 @@ struct open_span;
 
 struct spool_batch {
   char id[33];         /* 32 hex digits */
-  uint64_t created_ns; /* wall clock */
+  uint64_t created_ns; /* as the times of spans: never less than that of an earlier one of the session */
   uint64_t prefix;     /* of the session */
   uint64_t wall_minus_monotonic_ns;
   int pid, rank;

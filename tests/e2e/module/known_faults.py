@@ -84,7 +84,8 @@ def what_is_open_outlives_a_kill(case, which):
     need_store()
     case.collect()
     number = getattr(signal, which[1])
-    child = case.start([which[0], case.script(OPEN + SENT + "\nprint('there', flush=True)\ntime.sleep(100)\n")])
+    flush = "ci.flush()" if number == signal.SIGKILL else SENT
+    child = case.start([which[0], case.script(OPEN + flush + "\nprint('there', flush=True)\ntime.sleep(100)\n")])
     case.equal(child.stdout.readline(), "there\n", "first line")
 
     def seen():
@@ -106,6 +107,11 @@ def what_is_open_outlives_a_kill(case, which):
     case.equal(sorted(s["name"] for s in st.all if s["state"] == "unfinished"), still, "what was open")
     case.equal(sorted(s["name"] for s in st.all if s["state"] == "closed"), ["batch"] * 4 + ["epoch"], "what was closed")
     case.equal(marks_on(st), MARKS, "marks and whose they are")
+    spool = Spool(case, case.folder / "run1" / ".cirron" / "spool")
+    if number == signal.SIGKILL:
+        case.equal({i: (s["name"], s["parent_id"], s["end_ns"]) for i, s in spool.spans.items()},
+                   {i: (s["name"], s["parent_id"], s["end_ns"]) for i, s in st.by_id.items()}, "the spool, after a flush")
+        case.equal({m["id"]: m["span_id"] for m in spool.marks.values()}, {m["id"]: m["span_id"] for m in st.marks}, "its marks")
 
 
 ODD = r"""
@@ -212,8 +218,8 @@ if how == "shutdown":
         if output == "spool":
             case.check([s["index"] for s in spool.of("s")] == spans, f"{how}: {len(spool.of('s'))} of {n} spans in the spool")
             case.check(sorted(m["value"] for m in spool.marks.values()) == marks, f"{how}: marks of the spool")
-            written = sum(len(json.loads(p.read_bytes())["spans"]) for p in spool.files)
-            case.equal(written, len(spool.spans), f"{how}: spans in all files together")
+            written = [s["id"] for p in spool.files for s in json.loads(p.read_bytes())["spans"] if s["end_ns"] is not None]
+            case.equal(len(written), len(set(written)), f"{how}: closed spans in all files together, and different ones")
 
 
 @test_each(PYTHONS, python_label)
@@ -251,8 +257,8 @@ with ci.scope("late", pid=os.getpid()): pass
     case.check(all(s["attrs"]["pid"] == s["pid"] for s in st.spans), "a span with another pid than its process's")
     case.equal((len(st.of("parent")), len(st.of("outer")), len(st.of("late"))), (100, 1, 1), "spans of the parent")
     case.equal(sorted((m["name"], m["value"]) for m in st.marks), sorted([("m", i) for i in range(5)] + [("p", i) for i in range(100)]), "marks")
-    written = [s for p in spool.files for s in json.loads(p.read_bytes())["spans"]]
-    case.equal(len(written), len({s["id"] for s in written}), "spans in all files together, and different ones")
+    written = [s for p in spool.files for s in json.loads(p.read_bytes())["spans"] if s["end_ns"] is not None]
+    case.equal(len(written), len({s["id"] for s in written}), "closed spans in all files together, and different ones")
     case.equal(len(spool.of("parent")), 100, "spans of the parent in the spool")
     case.check(all(s["attrs"].get("pid", s["pid"]) == s["pid"] for s in written), "a span in the spool with another pid than its process's")
 
@@ -471,7 +477,7 @@ time_t time(time_t *out) {
 
 @test_each(PYTHONS, python_label)
 def wall_clock_that_is_set(case, python):
-    """It goes an hour forth and back all the time; spans have their true lengths and lie in each other."""
+    """It goes an hour forth and back all the time; spans have their true lengths and lie in each other, and the spool's files are in order."""
     need_agent()
     (case.folder / "step.c").write_text(STEPPING)
     lib = case.folder / "step.so"
@@ -494,6 +500,8 @@ print(took, [s["end_ns"] - s["start_ns"] for s in ci.trace("dict", name="outer")
     took, outer = map(int, r.out.split())
     st = store(case)
     for where, spans in (("store", st.all), ("spool", list(spool.spans.values()))):
+        case.equal([s["name"] for s in spans if s["end_ns"] is None], [], f"{where}: spans that are open, as they were in an earlier file")
+        spans = [s for s in spans if s["end_ns"] is not None]
         case.equal(len([s for s in spans if s["name"] == "slept"]), 20, f"{where}: spans")
         wrong = [(s["name"], s["end_ns"] - s["start_ns"]) for s in spans if not 0 <= s["end_ns"] - s["start_ns"] < 600e9]
         wrong += [s["end_ns"] - s["start_ns"] for s in spans if s["name"] == "slept" and s["end_ns"] - s["start_ns"] < 4_900_000]
