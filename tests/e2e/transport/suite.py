@@ -39,7 +39,8 @@ def shape(st, pid):
     """All that does not differ from run to run."""
     mine = [s for s in st.all if s["pid"] == pid]
     marks = [m for m in st.marks if m["span_id"] in {s["id"] for s in mine}]
-    return (collections.Counter((s["name"], s["index"], s["state"], str(s["attrs"]), (st.parent(s) or {}).get("name")) for s in mine),
+    attrs = lambda s: str({k: v for k, v in s["attrs"].items() if k != "pid"})  # the root's
+    return (collections.Counter((s["name"], s["index"], s["state"], attrs(s), (st.parent(s) or {}).get("name")) for s in mine),
             collections.Counter((m["name"], str(m["value"])) for m in marks))
 
 
