@@ -112,13 +112,18 @@ bool doc_text(struct doc *doc, size_t from, struct doc_text *out) {
   return true;
 }
 
+struct doc_node *doc_entry(const struct doc_node *map, const struct doc_text *key) {
+  for (struct doc_node *n = map->first; n; n = n->next)
+    if (n->key.len == key->len && memcmp(n->key.bytes, key->bytes, key->len) == 0)
+      return n;
+  return NULL;
+}
+
 bool doc_key_free(struct doc *doc, const struct doc_node *map, const struct doc_text *key, unsigned line) {
   if (map->count == DOC_ENTRIES_MAX)
     return doc_fail(doc, line, "there are more than %u keys", DOC_ENTRIES_MAX);
-  for (const struct doc_node *n = map->first; n; n = n->next)
-    if (n->key.len == key->len && memcmp(n->key.bytes, key->bytes, key->len) == 0)
-      return doc_fail(doc, line, "the key '%.60s' is there twice, first in line %u", key->bytes, n->line);
-  return true;
+  const struct doc_node *there = doc_entry(map, key);
+  return !there || doc_fail(doc, line, "the key '%.60s' is there twice, first in line %u", key->bytes, there->line);
 }
 
 void doc_add(struct doc_node *parent, struct doc_node *child) {

@@ -1,4 +1,4 @@
-/* A document of settings in memory: what cirron.yaml and cirron.json are read into.
+/* A document of settings in memory: what cirron.yaml, cirron.json and config.toml are read into.
  *
  * A tree of nodes in one block of memory, made whole and freed whole; no node or text outlives it. All is bounded (DOC_...), and so
  * is the time to read any file. No locks: a document belongs to the thread that made it. Needs nothing of Python.
@@ -33,6 +33,7 @@ struct doc_node {
   struct doc_node *first, *last; /* of a list or map, in the file's order */
   struct doc_node *next;
   unsigned count;
+  unsigned note; /* the reader's own, while it reads */
 };
 
 struct doc {
@@ -62,6 +63,7 @@ struct doc_node *doc_node(struct doc *doc, enum doc_kind kind, unsigned line);
 bool doc_put(struct doc *doc, const char *bytes, size_t len);      /* to the text that is being made */
 bool doc_put_code(struct doc *doc, uint32_t code);                 /* a Unicode character, as UTF-8 */
 bool doc_text(struct doc *doc, size_t from, struct doc_text *out); /* ends it; it began where text_used was `from` */
+struct doc_node *doc_entry(const struct doc_node *map, const struct doc_text *key); /* of a map, or NULL */
 bool doc_key_free(struct doc *doc, const struct doc_node *map, const struct doc_text *key, unsigned line);
 void doc_add(struct doc_node *parent, struct doc_node *child);
 

@@ -1,5 +1,5 @@
-// links: agent/doc.c agent/yaml.c agent/yaml_text.c agent/yaml_flow.c agent/json.c agent/config_check.c
-/* Files of settings, as YAML, as JSON, and as cirron.yaml with its rules. */
+// links: agent/doc.c agent/yaml.c agent/yaml_text.c agent/yaml_flow.c agent/json.c agent/toml.c agent/toml_text.c agent/toml_word.c agent/config_check.c
+/* Files of settings, as YAML, as JSON, as TOML, and as cirron.yaml with its rules. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,6 +8,7 @@
 
 #include "agent/config_check.h"
 #include "agent/json.h"
+#include "agent/toml.h"
 #include "agent/yaml.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -58,5 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     lines += data[i] == '\n';
   read_one(yaml_read, (const char *)data, len, lines);
   read_one(json_read, (const char *)data, len, lines);
+  read_one(toml_read, (const char *)data, len, lines);
   return 0;
 }

@@ -12,67 +12,7 @@
 #include <string.h>
 
 #include "agent/yaml.h"
-
-static char shown[1 << 16];
-static size_t used;
-
-__attribute__((format(printf, 1, 2))) static void show(const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  used += (size_t)vsnprintf(shown + used, sizeof shown - used, format, args);
-  va_end(args);
-  assert_true(used < sizeof shown);
-}
-
-static void show_text(const struct doc_text *text) {
-  show("'");
-  for (size_t i = 0; i < text->len; i++) {
-    unsigned char c = (unsigned char)text->bytes[i];
-    if (c == '\n')
-      show("\\n");
-    else if (c < 0x20)
-      show("\\%02x", c);
-    else
-      show("%c", c);
-  }
-  show("'");
-}
-
-/* {key:value,...} [..] 'text' 12 1.5f true ~ */
-static void show_node(const struct doc_node *node) {
-  switch (node->kind) {
-  case DOC_NULL:
-    show("~");
-    return;
-  case DOC_BOOL:
-    show(node->whole ? "true" : "false");
-    return;
-  case DOC_INT:
-    show("%lld", (long long)node->whole);
-    assert_true(node->number == (double)node->whole);
-    return;
-  case DOC_FLOAT:
-    show("%.17gf", node->number);
-    return;
-  case DOC_TEXT:
-    show_text(&node->text);
-    return;
-  case DOC_LIST:
-  case DOC_MAP:
-    break;
-  }
-  show(node->kind == DOC_MAP ? "{" : "[");
-  unsigned count = 0;
-  for (const struct doc_node *n = node->first; n; n = n->next, count++) {
-    if (count)
-      show(",");
-    if (node->kind == DOC_MAP)
-      show("%s:", n->key.bytes);
-    show_node(n);
-  }
-  assert_int_equal(count, node->count);
-  show(node->kind == DOC_MAP ? "}" : "]");
-}
+#include "tests/support/doc_show.h"
 
 static void good(const char *text, const char *expected) {
   struct doc *doc = doc_new();
@@ -82,9 +22,7 @@ static void good(const char *text, const char *expected) {
   memcpy(exact, text, len);
   if (yaml_read(doc, exact, len) != 0)
     fail_msg("%s\nline %u: %s", text, doc->error_line, doc->error);
-  used = 0;
-  show_node(doc->root);
-  assert_string_equal(shown, expected);
+  assert_shown(doc->root, expected);
   free(exact);
   doc_free(doc);
 }
