@@ -197,7 +197,18 @@ static bool parse_socket(const char *text, struct env *env) {
 
 /* The table. */
 
-enum setting_type { TYPE_BOOL, TYPE_WORD, TYPE_UINT, TYPE_NUMBER, TYPE_RING, TYPE_SOCKET, TYPE_WORDS, TYPE_ANY };
+enum setting_type {
+  TYPE_BOOL,
+  TYPE_WORD,
+  TYPE_UINT,
+  TYPE_NUMBER,
+  TYPE_BYTES,
+  TYPE_RING,
+  TYPE_SOCKET,
+  TYPE_PATH,
+  TYPE_WORDS,
+  TYPE_ANY
+};
 
 struct setting {
   const char *name; /* without CIRRON_ */
@@ -219,11 +230,12 @@ static const struct setting settings[] = {
     {"AUTOSTART", TYPE_BOOL, BOOLEAN, "1", KEPT(autostart), 0, 0, false},
     {"TRANSPORT", TYPE_WORD, "auto|socket", "auto", KEPT(transport), 0, 0, false},
     {"OUTPUT", TYPE_WORDS, ENV_SINKS, "spool", KEPT(output), 0, 0, false},
-    {"OUTPUT_DIR", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0, false},
+    {"OUTPUT_DIR", TYPE_PATH, "a path of at most 4000 bytes", "./.cirron/", NOT_KEPT, 0, ENV_PATH_MAX, false},
     {"SNAPSHOTS", TYPE_WORD, "stats|sampled|full|off", "stats", KEPT(snapshots), 0, 0, true},
     {"SAMPLE_RATE", TYPE_NUMBER, "a number from 0 to 1", "0.01", KEPT(sample_rate), 0, 1, true},
     {"SNAPSHOT_WAIT_MS", TYPE_UINT, "a whole number from 0 to 600000", "the built-in bound", NOT_KEPT, 0, 600000, true},
     {"FLUSH_INTERVAL", TYPE_NUMBER, "seconds from 0.001 to 3600", "1.0", KEPT(flush_interval), 0.001, 3600, false},
+    {"SPOOL_MAX_BYTES", TYPE_BYTES, "a whole number of bytes above 0", "1000000000", KEPT(spool_max_bytes), 0, 0, false},
     {"FRAMEWORKS", TYPE_WORDS, ENV_FRAMEWORKS "|none", "all of them", KEPT(frameworks), 0, 0, false},
     {"FRAMES", TYPE_ANY, NULL, NULL, NOT_KEPT, 0, 0, true},
     {"MAX_OVERHEAD", TYPE_NUMBER, "per cent, a number above 0 and up to 100", "no bound", KEPT(max_overhead), 1e-9, 100, false},
@@ -250,7 +262,6 @@ static const char *const foreign[] = {
     "INGEST_PATH",
     "LOAD_WARN_BYTES",
     "LOAD_MAX_BYTES",
-    "SPOOL_MAX_BYTES",
     "VERBOSE",
     "SECRET_*",
     "SAMPLE_MODELS_PATH",
@@ -263,6 +274,15 @@ static const char *const foreign[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define PREFIX "CIRRON_"
+
+static_assert(COUNT(settings) <= 32, "bits of env.set");
+
+bool env_is_set(const struct env *env, const char *name) {
+  for (size_t i = 0; i < COUNT(settings); i++)
+    if (strcmp(settings[i].name, name) == 0)
+      return env->set >> i & 1;
+  return false;
+}
 
 static bool in_range(const struct setting *setting, double value) {
   return value >= setting->min && value <= setting->max;
@@ -294,8 +314,15 @@ static bool setting_apply(const struct setting *setting, const char *text, struc
     if (to)
       *(double *)to = number;
     return true;
+  case TYPE_BYTES:
+    if (!parse_uint(text, INT64_MAX, &whole) || whole == 0)
+      return false;
+    *(uint64_t *)to = whole;
+    return true;
   case TYPE_RING:
     return parse_ring(text, to);
+  case TYPE_PATH:
+    return strlen(text) <= (size_t)setting->max;
   case TYPE_WORDS:
     return parse_words(text, setting->allowed, to);
   case TYPE_SOCKET:
@@ -316,6 +343,7 @@ static void setting_read(const struct setting *setting, struct env *env) {
   const char *text = getenv(name);
   if (!text || !*text)
     return;
+  env->set |= 1u << (setting - settings);
   if (!setting_apply(setting, text, env))
     env_complain("%s=%.60s is not allowed: %s; using %s", name, text, setting->allowed, setting->fallback);
   else if (setting->unused && strcasecmp(text, "auto") != 0 && strcasecmp(text, "off") != 0)
@@ -396,7 +424,8 @@ void env_read(struct env *out) {
                       .sample_rate = 0.01,
                       .flush_interval = 1.0,
                       .frameworks = ENV_FRAMEWORKS_ALL,
-                      .output = ENV_SPOOL};
+                      .output = ENV_SPOOL,
+                      .spool_max_bytes = 1000000000};
   for (size_t i = 0; i < COUNT(settings); i++) {
     setting_read(&settings[i], out);
     if (!out->enabled) /* the first of the table: off is off, without a word */

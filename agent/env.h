@@ -38,11 +38,18 @@ struct env {
   double flush_interval;        /* CIRRON_FLUSH_INTERVAL, seconds */
   unsigned frameworks;          /* CIRRON_FRAMEWORKS: those that are observed, bits of ENV_FRAMEWORKS */
   unsigned output;              /* CIRRON_OUTPUT, default of profile(): bits of ENV_SINKS */
+  uint64_t spool_max_bytes;     /* CIRRON_SPOOL_MAX_BYTES, the same */
+  uint32_t set;                 /* env_is_set() */
 };
 
 /* Reads the settings. A bad value: one line on stderr that names it and what is allowed, and the default holds. Called once an
  * interpreter is found, so that other programs print nothing. No allocation. */
 void env_read(struct env *out);
+
+/* Was CIRRON_<name>, one of the settings, set to anything? Also to what is not allowed: then what was said to be used holds. */
+bool env_is_set(const struct env *env, const char *name);
+
+#define ENV_PATH_MAX 4000u /* bytes of CIRRON_OUTPUT_DIR: names of files come behind it */
 
 /* Of the settings only whether env_debug is to speak, for an interpreter that is left alone; complains of nothing. */
 void env_read_debug(void);

@@ -240,6 +240,44 @@ static void lists_of_words(void **state) {
   assert_int_equal(env_framework("", 0), 0);
 }
 
+static void bytes_and_paths(void **state) {
+  (void)state;
+  with(NULL, NULL);
+  assert_int_equal(env.spool_max_bytes, 1000000000);
+  with("CIRRON_SPOOL_MAX_BYTES", "77");
+  assert_int_equal(env.spool_max_bytes, 77);
+  with("CIRRON_SPOOL_MAX_BYTES", "9223372036854775807");
+  assert_true(env.spool_max_bytes == INT64_MAX);
+  assert_string_equal(said, "");
+  static const char *const bad[] = {"0", "-1", "many", "1.5", "1e9", "1G", " 5", "9223372036854775808"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    with("CIRRON_SPOOL_MAX_BYTES", bad[i]);
+    assert_int_equal(env.spool_max_bytes, 1000000000);
+    assert_one_line("CIRRON_SPOOL_MAX_BYTES", bad[i], "a whole number of bytes above 0; using 1000000000");
+  }
+  char path[ENV_PATH_MAX + 2];
+  memset(path, 'p', sizeof(path));
+  path[ENV_PATH_MAX + 1] = '\0';
+  with("CIRRON_OUTPUT_DIR", path);
+  assert_one_line("CIRRON_OUTPUT_DIR", "ppp", "at most 4000 bytes; using ./.cirron/");
+  with("CIRRON_OUTPUT_DIR", path + 1);
+  assert_string_equal(said, "");
+}
+
+static void what_is_set(void **state) {
+  (void)state;
+  with(NULL, NULL);
+  assert_false(env_is_set(&env, "ENABLED") || env_is_set(&env, "DEBUG") || env_is_set(&env, "SPOOL_MAX_BYTES"));
+  with("CIRRON_SPOOL_MAX_BYTES", "5");
+  assert_true(env_is_set(&env, "SPOOL_MAX_BYTES"));
+  assert_false(env_is_set(&env, "OUTPUT") || env_is_set(&env, "DEBUG"));
+  with("CIRRON_DEBUG", "");
+  assert_false(env_is_set(&env, "DEBUG"));
+  with("CIRRON_DEBUG", "perhaps"); /* its default was said to hold */
+  assert_true(env_is_set(&env, "DEBUG"));
+  assert_false(env_is_set(&env, "NOTHING"));
+}
+
 /* What is asked for and not there yet is said; what asks for nothing is not. */
 static void unused_is_said(void **state) {
   (void)state;
@@ -377,6 +415,8 @@ int main(void) {
       cmocka_unit_test(numbers),
       cmocka_unit_test(sockets),
       cmocka_unit_test(lists_of_words),
+      cmocka_unit_test(bytes_and_paths),
+      cmocka_unit_test(what_is_set),
       cmocka_unit_test(unused_is_said),
       cmocka_unit_test(unknown_names_get_the_closest),
       cmocka_unit_test(strangers_are_left_alone),
