@@ -30,6 +30,7 @@ static struct log logs[KEEP_LOGS] = {
     [KEEP_SUMMARIES] = {.size = KEEP_SUMMARIES_BYTES},
 };
 HOT_DATA _Atomic bool keep_on;
+static _Atomic uint64_t limit = KEEP_MAX_SPANS;
 static atomic_flag lock = ATOMIC_FLAG_INIT;     /* protects writing to the logs; a leaf */
 static atomic_flag starting = ATOMIC_FLAG_INIT; /* one of several who ask first */
 
@@ -157,6 +158,11 @@ static struct log *log_for(const uint8_t *cell) {
   return &logs[((const struct ring_mark *)(const void *)cell)->flags & MARK_SUMMARY ? KEEP_SUMMARIES : KEEP_POINTS];
 }
 
+/* Spans that are kept at most. */
+static uint64_t most(void) {
+  return load(&limit) > KEEP_MAX_SPANS ? load(&limit) : KEEP_MAX_SPANS;
+}
+
 __attribute__((noinline)) void keep_put(const void *cell, uint32_t tid, const char *a, size_t a_len, const char *b,
                                         size_t b_len) {
   uint8_t type = *(const uint8_t *)cell;
@@ -166,7 +172,7 @@ __attribute__((noinline)) void keep_put(const void *cell, uint32_t tid, const ch
   struct keep_record start = {.bytes = (uint32_t)bytes, .tid = tid, .a_len = (uint32_t)a_len, .b_len = (uint32_t)b_len};
   lock_take();
   if (type == RING_SPAN) {
-    while (load(&log->spans) >= KEEP_MAX_SPANS)
+    while (load(&log->spans) >= most())
       evict(log);
     store(&log->spans, load(&log->spans) + 1);
   }
@@ -236,12 +242,35 @@ const struct keep_record *keep_next(const void *buf, size_t bytes, size_t *at) {
   return NULL;
 }
 
+void keep_limit_set(uint64_t spans) {
+  store(&limit, spans);
+}
+
+uint64_t keep_limit(void) {
+  return load(&limit);
+}
+
+size_t keep_shown(const void *buf, size_t bytes) {
+  const struct keep_record *r;
+  uint64_t spans = 0, shown = keep_limit();
+  for (size_t at = 0; (r = keep_next(buf, bytes, &at));)
+    spans += r->as.type == RING_SPAN;
+  size_t begin = 0;
+  for (size_t at = 0; spans > shown && (r = keep_next(buf, bytes, &at)); begin = at)
+    spans -= r->as.type == RING_SPAN;
+  return begin;
+}
+
 uint64_t keep_head(enum keep_log log) {
   return atomic_load_explicit(&logs[log].head, memory_order_acquire);
 }
 
 struct keep_counts keep_counts(void) {
   struct keep_counts c = {.spans = load(&logs[KEEP_SPANS].spans), .evicted_spans = load(&logs[KEEP_SPANS].evicted)};
+  if (c.spans > keep_limit()) {
+    c.evicted_spans += c.spans - keep_limit();
+    c.spans = keep_limit();
+  }
   c.evicted_marks = load(&logs[KEEP_POINTS].evicted) + load(&logs[KEEP_SUMMARIES].evicted);
   for (unsigned i = 0; i < KEEP_LOGS; i++)
     c.bytes += load(&logs[i].head) - load(&logs[i].tail);

@@ -70,10 +70,17 @@ size_t keep_read(enum keep_log log, uint64_t *pos, void *buf, size_t size, uint6
 /* The next record of what keep_read has copied, NULL at the end. *at begins with 0. Gaps are passed over. */
 const struct keep_record *keep_next(const void *buf, size_t bytes, size_t *at);
 
+/* How many closed spans trace() shows at most: the newest. Whoever else reads the logs has them all, so they are not emptied by it. More
+ * than KEEP_MAX_SPANS make room for so many, as far as KEEP_SPANS_BYTES goes: some 130,000 without attributes. Any thread. */
+void keep_limit_set(uint64_t spans);
+uint64_t keep_limit(void);
+/* Where in a copy of the whole log of spans those begin that are shown: a position for keep_next. */
+size_t keep_shown(const void *buf, size_t bytes);
+
 uint64_t keep_head(enum keep_log log); /* the position of what comes next */
 struct keep_counts {
-  uint64_t spans, bytes;                 /* kept at this moment */
-  uint64_t evicted_spans, evicted_marks; /* gave way to newer ones */
+  uint64_t spans, bytes;                 /* kept at this moment; spans: that are shown */
+  uint64_t evicted_spans, evicted_marks; /* gave way to newer ones; spans: or are not shown any more */
 };
 struct keep_counts keep_counts(void);
 

@@ -107,6 +107,53 @@ static void oldest_make_way_by_number(void **state) {
   assert_true(c.bytes <= KEEP_BYTES);
 }
 
+static uint64_t count_shown(uint64_t *first) {
+  uint64_t pos = 0, count = 0;
+  size_t n = keep_read(KEEP_SPANS, &pos, buf, sizeof buf, NULL);
+  const struct keep_record *r;
+  *first = 0;
+  for (size_t at = keep_shown(buf, n); (r = keep_next(buf, n, &at));) {
+    if (r->as.type == RING_SPAN && count++ == 0)
+      *first = r->as.span.id;
+  }
+  return count;
+}
+
+/* What trace() shows; who reads the logs has all. */
+static void newest_are_shown(void **state) {
+  (void)state;
+  uint64_t first;
+  for (uint64_t id = 1; id <= 1000; id++)
+    put_span(id, NULL, 0);
+  assert_int_equal(keep_limit(), KEEP_MAX_SPANS);
+  assert_int_equal(count_shown(&first), 1000);
+  keep_limit_set(10);
+  assert_int_equal(count_shown(&first), 10);
+  assert_int_equal(first, 991);
+  struct ring_move m = {.type = RING_MOVE, .span = 5};
+  keep_put(&m, 7, NULL, 0, NULL, 0); /* is no span */
+  assert_int_equal(count_shown(&first), 10);
+  struct keep_counts c = keep_counts();
+  assert_int_equal(c.spans, 10);
+  assert_int_equal(c.evicted_spans, 990);
+  keep_limit_set(1001);
+  assert_int_equal(count_shown(&first), 1000);
+  assert_int_equal(keep_counts().evicted_spans, 0);
+  keep_limit_set(KEEP_MAX_SPANS + 10);
+  for (uint64_t id = 1001; id <= KEEP_MAX_SPANS + 500; id++)
+    put_span(id, NULL, 0);
+  assert_int_equal(count_shown(&first), KEEP_MAX_SPANS + 10);
+  assert_int_equal(first, 491);
+  keep_limit_set(UINT64_MAX); /* as many as there is room for */
+  for (uint64_t id = KEEP_MAX_SPANS + 501; id <= 3 * KEEP_MAX_SPANS; id++)
+    put_span(id, NULL, 0);
+  c = keep_counts();
+  assert_true(c.spans > 130000 && c.spans == count_shown(&first) && c.bytes <= KEEP_BYTES);
+  keep_limit_set(KEEP_MAX_SPANS);
+  put_span(3 * KEEP_MAX_SPANS + 1, NULL, 0);
+  assert_int_equal(keep_counts().spans, KEEP_MAX_SPANS);
+}
+
 static void oldest_make_way_by_bytes(void **state) {
   (void)state;
   uint64_t last = 30000;
@@ -278,6 +325,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(kept_as_given, begin),
       cmocka_unit_test_setup(oldest_make_way_by_number, begin),
+      cmocka_unit_test_setup(newest_are_shown, begin),
       cmocka_unit_test_setup(oldest_make_way_by_bytes, begin),
       cmocka_unit_test_setup(a_late_reader_is_told, begin),
       cmocka_unit_test_setup(marks_do_not_drive_out_others, begin),
