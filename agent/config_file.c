@@ -10,6 +10,7 @@
 
 #include "glibc.h"
 #include "json.h"
+#include "toml.h"
 #include "yaml.h"
 
 static const char *const names[] = {"cirron.yaml", "cirron.yml", "cirron.json"};
@@ -86,27 +87,48 @@ static bool is_json(const char *path) {
   return len >= 5 && strcmp(path + len - 5, ".json") == 0;
 }
 
-static int parse(const char *path, const char *text, size_t len, struct doc *doc, struct config_complaint *why) {
-  if ((is_json(path) ? json_read : yaml_read)(doc, text, len) == 0)
-    return config_check(doc->root, why);
-  int r = complain(why, -EINVAL, doc->error);
-  why->line = doc->error_line;
-  return r;
-}
+typedef int (*reader)(struct doc *doc, const char *text, size_t len);
 
-int config_load(const char *path, struct doc **out, struct config_complaint *why) {
+/* 0 and a document, or a negative errno and *why. */
+static int load(const char *path, reader read, struct doc **out, struct config_complaint *why) {
   size_t len = 0, size = DOC_BYTES_MAX + 1;
   char *text = malloc(size);
   struct doc *doc = doc_new();
   int r = text && doc ? read_file(path, text, size, &len) : -ENOMEM;
-  if (r == 0)
-    r = parse(path, text, len, doc, why);
-  else
+  if (r != 0) {
     (void)complain(why, r, r == -ENOENT ? "there is no such file" : strerror(-r));
+  } else if (read(doc, text, len) != 0) {
+    r = complain(why, -EINVAL, doc->error);
+    why->line = doc->error_line;
+  }
   free(text);
   if (r == 0)
     *out = doc;
   else
     doc_free(doc);
   return r;
+}
+
+int config_load(const char *path, struct doc **out, struct config_complaint *why) {
+  struct doc *doc = NULL;
+  int r = load(path, is_json(path) ? json_read : yaml_read, &doc, why);
+  if (r == 0)
+    r = config_check(doc->root, why);
+  if (r == 0)
+    *out = doc;
+  else
+    doc_free(doc);
+  return r;
+}
+
+/* As Python's expanduser() has it: without slashes at its end. */
+int config_load_user(char path[PATH_MAX], struct doc **out, struct config_complaint *why) {
+  const char *home = getenv("HOME");
+  size_t len = home ? strlen(home) : 0;
+  while (len > 0 && home[len - 1] == '/')
+    len--;
+  int n = snprintf(path, PATH_MAX, "%.*s/.cirron/config.toml", len < PATH_MAX ? (int)len : PATH_MAX, home ? home : "");
+  if (!home || n >= PATH_MAX)
+    return complain(why, -ENOENT, "there is no such file");
+  return load(path, toml_read, out, why);
 }

@@ -1,4 +1,4 @@
-/* cirron.yaml, cirron.yml, cirron.json: finding and reading the file of settings of a project.
+/* cirron.yaml, cirron.yml, cirron.json: finding and reading the file of settings of a project; ~/.cirron/config.toml, that of a user.
  *
  * Nothing waits: what is no ordinary file is not there. May be called from any thread; needs nothing of Python.
  */
@@ -16,5 +16,9 @@ int config_find(const char *start, char path[PATH_MAX]);
 /* Reads the file, *.json as JSON and others as YAML, and checks it. 0, and a document to be freed by doc_free. Else a negative errno
  * and *why says it: -ENOENT, no such file (or as in config_check), -EINVAL for its contents. */
 int config_load(const char *path, struct doc **out, struct config_complaint *why);
+
+/* Reads the user's file, where ~ is $HOME, whose path goes to `path`. As config_load, but nothing in it is checked. -ENOENT also where
+ * there is no $HOME. */
+int config_load_user(char path[PATH_MAX], struct doc **out, struct config_complaint *why);
 
 #endif

@@ -17,6 +17,7 @@
 #include "module_sink.h"
 #include "module_state.h"
 #include "module_trace.h"
+#include "module_wrong.h"
 
 /* PyModuleDef behind its head. */
 struct module_def {
@@ -84,39 +85,30 @@ PyObject *module_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 
 /* --- mark(name, value, kind="point", **attrs) --- */
 
-static int read_kind(PyObject *kind, bool *summary) {
-  if (module_is(kind, py.PyUnicode_Type)) {
-    *summary = py.PyUnicode_CompareWithASCIIString(kind, "summary") == 0;
-    if (*summary || py.PyUnicode_CompareWithASCIIString(kind, "point") == 0)
-      return 0;
-  }
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "mark() kind must be 'point' or 'summary', not %R", kind);
-  return -1;
-}
-
 struct mark {
-  PyObject *name, *value;
+  PyObject *name, *value, *kind;
   bool summary;
 };
 
-/* The arguments given by name; what is none of ours becomes an attribute. */
-static int read_keywords(struct mark *m, PyObject *const *values, PyObject *kwnames, struct module_json *json) {
-  Py_ssize_t n = py.PyTuple_Size(kwnames);
-  for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *key = py.PyTuple_GetItem(kwnames, i);
-    int bad = 0;
-    if (py.PyUnicode_CompareWithASCIIString(key, "kind") == 0)
-      bad = read_kind(values[i], &m->summary);
-    else if (!m->name && py.PyUnicode_CompareWithASCIIString(key, "name") == 0)
-      m->name = values[i];
-    else if (!m->value && py.PyUnicode_CompareWithASCIIString(key, "value") == 0)
-      m->value = values[i];
-    else
-      bad = module_json_entry(json, key, values[i]);
-    if (bad)
-      return bad;
+static int read_kind(struct mark *m) {
+  const struct module_given given = {.who = "mark", .name = "kind", .value = m->kind};
+  if (!m->kind)
+    return 0;
+  if (module_is(m->kind, py.PyUnicode_Type)) {
+    m->summary = py.PyUnicode_CompareWithASCIIString(m->kind, "summary") == 0;
+    if (m->summary || py.PyUnicode_CompareWithASCIIString(m->kind, "point") == 0)
+      return 0;
   }
-  return 0;
+  return (void)module_wrong_value(&given, "'point' or 'summary'"), -1;
+}
+
+/* The argument of that name, or NULL: it is an attribute, as `name` and `value` are where they were given by position. */
+static PyObject **argument_of(struct mark *m, Py_ssize_t nargs, PyObject *key) {
+  if (py.PyUnicode_CompareWithASCIIString(key, "kind") == 0)
+    return &m->kind;
+  if (nargs < 1 && py.PyUnicode_CompareWithASCIIString(key, "name") == 0)
+    return &m->name;
+  return nargs < 2 && py.PyUnicode_CompareWithASCIIString(key, "value") == 0 ? &m->value : NULL;
 }
 
 /* A name that is no str is taken as its str(). */
@@ -150,16 +142,30 @@ static PyObject *mark_wrong(const struct mark *m, Py_ssize_t nargs) {
                          m->name ? "value" : "name");
 }
 
+/* The attributes are asked for their texts when nothing is wrong with the rest, and something is recorded. */
 static PyObject *mark_named(PyObject *module, struct mark *m, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   char buffer[MODULE_MARK_JSON_MAX];
   struct module_json json;
-  module_json_begin(&json, buffer, sizeof buffer);
-  if (read_keywords(m, args + nargs, kwnames, &json) < 0)
+  Py_ssize_t n = py.PyTuple_Size(kwnames);
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject **argument = argument_of(m, nargs, py.PyTuple_GetItem(kwnames, i));
+    if (argument)
+      *argument = args[nargs + i];
+  }
+  if (read_kind(m) < 0)
     return NULL;
   if (!m->name || !m->value)
     return mark_wrong(m, nargs);
+  module_json_begin(&json, buffer, sizeof buffer);
+  for (Py_ssize_t i = 0; i < n && module_stack(); i++) {
+    PyObject *key = py.PyTuple_GetItem(kwnames, i);
+    if (!argument_of(m, nargs, key) && module_json_entry(&json, key, args[nargs + i]) < 0)
+      return NULL;
+  }
   size_t len = module_json_end(&json);
-  return mark_put(py.PyModule_GetState(module), m, len ? buffer : NULL, len) < 0 ? NULL : module_none();
+  if (mark_put(py.PyModule_GetState(module), m, len ? buffer : NULL, len) < 0)
+    return NULL;
+  return module_none();
 }
 
 static PyObject *mark_untimed(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
@@ -236,7 +242,8 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "The handle of this process's tracing. Called once; a second call gives the same handle and\n"                               \
   "warns. After shutdown() it may be called again, and a new session begins.\n\n"                                              \
   "What is given holds, else what config= says (a dict), else `profiling:` of the nearest\n"                                   \
-  "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_... . frameworks: those\n"                    \
+  "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_..., else what\n"                             \
+  "~/.cirron/config.toml says. frameworks: those\n"                                                                            \
   "that are observed by themselves, [] for none. enabled=False: nothing is recorded. TypeError or\n"                           \
   "ValueError for what cannot be. This version takes no snapshots: snapshots and sample_rate have no\n"                        \
   "effect.\n\n"                                                                                                                \
@@ -251,7 +258,8 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "notebook; 'dict' and 'json' give the same with all fields; 'df' a pandas.DataFrame, one row a\n"                            \
   "span. Spans that are not closed yet are shown as open.\n\n"                                                                 \
   "name: spans of that name and what lies in them. last: the so many that ended last.\n\n"                                     \
-  "After profile() or a first trace() up to 100,000 spans are kept, with their summary marks and\n"                            \
+  "After profile() or a first trace() up to 100,000 spans are kept (Cirron(trace_buffer_max_spans=...)\n"                      \
+  "says how many are shown), with their summary marks and\n"                                                                   \
   "the newest 1,024 others of each, in at most 16 MiB; the oldest make way. The first trace()\n"                               \
   "without profile() has what the buffers to the collector still hold."
 #define DOC_FIND_YAML                                                                                                          \

@@ -8,7 +8,8 @@
 #include "module_settings.h"
 
 struct cirron {
-  PyObject *layer;
+  PyObject *layer; /* what it was given */
+  PyObject *user;  /* the layer of ~/.cirron/config.toml, as it was when this was made */
 };
 
 static const char *const fields[] = {
@@ -25,9 +26,26 @@ PyObject *module_cirron_layer(PyObject *cirron) {
   return cirron_of(cirron)->layer;
 }
 
+PyObject *module_cirron_beneath(PyObject *cirron) {
+  return module_settings_beneath(cirron_of(cirron)->user);
+}
+
+/* Takes over `layer`; NULL passes an error on. */
+static PyObject *make(PyTypeObject *type, PyObject *layer) {
+  PyObject *user = layer ? module_settings_user() : NULL;
+  PyObject *self = user ? py.PyType_GenericAlloc(type, 0) : NULL;
+  if (self) {
+    *cirron_of(self) = (struct cirron){.layer = layer, .user = user};
+    return self;
+  }
+  module_drop(user);
+  module_drop(layer);
+  return NULL;
+}
+
 static PyObject *cirron_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   char *names[FIELDS + 1] = {0};
-  PyObject *v[FIELDS] = {0}, *layer = py.PyDict_New(), *self = NULL;
+  PyObject *v[FIELDS] = {0}, *layer = py.PyDict_New();
   for (size_t i = 0; i < FIELDS; i++)
     names[i] = (char *)fields[i];
   int r = layer && py.PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOOOOOOO:Cirron", names, &v[0], &v[1], &v[2], &v[3],
@@ -37,29 +55,27 @@ static PyObject *cirron_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   for (size_t i = 0; i < FIELDS && r == 0; i++)
     r = module_setting_put(layer, "Cirron", fields[i], v[i]);
   if (r == 0)
-    self = py.PyType_GenericAlloc(type, 0);
-  if (self)
-    cirron_of(self)->layer = layer;
-  else
-    module_drop(layer);
-  return self;
+    return make(type, layer);
+  module_drop(layer);
+  return NULL;
 }
 
 static void cirron_dealloc(PyObject *self) {
   module_drop(cirron_of(self)->layer);
+  module_drop(cirron_of(self)->user);
   module_free_object(self, false);
 }
 
 /* Given, else what holds where nothing is. */
 static PyObject *get_field(PyObject *self, void *name) {
-  PyObject *value = py_dict_get(cirron_of(self)->layer, name), *defaults = NULL;
+  PyObject *value = py_dict_get(cirron_of(self)->layer, name), *beneath = NULL;
   if (!value && !py.PyErr_Occurred()) {
-    defaults = module_settings_defaults();
-    value = defaults ? py_dict_get(defaults, name) : NULL;
+    beneath = module_cirron_beneath(self);
+    value = beneath ? py_dict_get(beneath, name) : NULL;
   }
   if (value)
     py.Py_IncRef(value);
-  module_drop(defaults);
+  module_drop(beneath);
   return value;
 }
 
@@ -95,7 +111,8 @@ int module_cirron_type(PyObject *module, PyObject **place) {
       {SLOT_METHODS, methods},
       {SLOT_GETSET, members},
       {SLOT_DOC, "Settings of one's own: Cirron(output_dir=..., snapshots=..., ...), all by name. What is not given\n"
-                 "is taken from CIRRON_... and from what is built in. profile() of it uses them."},
+                 "is taken from CIRRON_..., from [default] of ~/.cirron/config.toml, and from what is built in.\n"
+                 "profile() of it uses them."},
       {0, NULL},
   };
   for (size_t i = 0; i < FIELDS; i++)
@@ -109,14 +126,12 @@ PyObject *module_default(PyObject *module) {
   struct module_state *state = py.PyModule_GetState(module);
   if (state->cirron)
     return state->cirron;
-  PyObject *layer = py.PyDict_New();
-  PyObject *made = layer ? py.PyType_GenericAlloc((PyTypeObject *)state->cirron_type, 0) : NULL;
-  if (!made) {
-    module_drop(layer);
-    return NULL;
-  }
-  cirron_of(made)->layer = layer;
-  return state->cirron = made;
+  PyObject *made = make((PyTypeObject *)state->cirron_type, py.PyDict_New());
+  if (state->cirron) /* a warning's handler has called us */
+    module_drop(made);
+  else
+    state->cirron = made;
+  return state->cirron;
 }
 
 PyObject *module_get_default(PyObject *module, PyObject *unused) {

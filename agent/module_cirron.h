@@ -10,6 +10,9 @@ int module_cirron_type(PyObject *module, PyObject **place);
 /* What a Cirron object was given: a layer (module_settings.h), borrowed. */
 PyObject *module_cirron_layer(PyObject *cirron);
 
+/* New: what holds where it was given nothing (module_settings_beneath). NULL with an error. */
+PyObject *module_cirron_beneath(PyObject *cirron);
+
 /* The one that profile() without an object uses, borrowed; made when it is first asked for. NULL with an error. */
 PyObject *module_default(PyObject *module);
 PyObject *module_get_default(PyObject *module, PyObject *unused);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config_file.h"
+#include "module_check.h"
 
 #define LOGGER "cirron.profiler"
 
@@ -32,25 +33,6 @@ int module_inform(const char *logger, PyObject *text) {
 }
 
 /* --- paths --- */
-
-int module_config_path(PyObject *path, char *out, size_t size) {
-  PyObject *plain = py.PyOS_FSPath(path), *bytes = plain;
-  char *text;
-  Py_ssize_t len;
-  if (plain && module_is(plain, py.PyUnicode_Type)) {
-    bytes = py.PyUnicode_AsEncodedString(plain, "utf-8", "surrogateescape");
-    module_drop(plain);
-  }
-  int r = bytes ? py.PyBytes_AsStringAndSize(bytes, &text, &len) : -1;
-  if (r == 0 && ((size_t)len >= size || strlen(text) != (size_t)len)) {
-    py.PyErr_SetString(module_error(py.PyExc_ValueError), "a path must not be so long, and must hold no zero byte");
-    r = -1;
-  }
-  if (r == 0)
-    memcpy(out, text, (size_t)len + 1);
-  module_drop(bytes);
-  return r;
-}
 
 static PyObject *path_text(const char *path) {
   return py.PyUnicode_DecodeUTF8(path, (Py_ssize_t)strlen(path), "surrogateescape");
@@ -164,12 +146,16 @@ static int warn_unknown(const char *path, const struct doc *doc) {
   return module_warn(LOGGER, complaint_text(path, &why, ""));
 }
 
-PyObject *module_config_profiling(PyObject *path) {
+static int warn_unused(const char *path, const struct config_complaint *why) {
+  return module_warn(LOGGER, complaint_text(path, why, "; the file is not used"));
+}
+
+PyObject *module_config_profiling(const char *path) {
   char file[PATH_MAX];
   struct config_complaint why = {0};
   struct doc *doc = NULL;
-  if (path && module_config_path(path, file, sizeof file) < 0)
-    return NULL;
+  if (path)
+    (void)snprintf(file, sizeof file, "%s", path);
   int r = path ? 0 : config_find(NULL, file);
   if (r == 0)
     r = config_load(file, &doc, &why);
@@ -179,9 +165,22 @@ PyObject *module_config_profiling(PyObject *path) {
     return dict;
   }
   /* No file at all, or one that holds no project, is nothing to talk about, unless it was asked for. */
-  if ((r != -ENOENT || path) && module_warn(LOGGER, complaint_text(file, &why, "; the file is not used")) < 0)
+  if ((r != -ENOENT || path) && warn_unused(file, &why) < 0)
     return NULL;
   return py.PyDict_New();
+}
+
+PyObject *module_config_user(void) {
+  char file[PATH_MAX];
+  struct config_complaint why = {0};
+  struct doc *doc = NULL;
+  int r = config_load_user(file, &doc, &why);
+  if (r < 0 && r != -ENOENT && warn_unused(file, &why) < 0)
+    return NULL;
+  const struct doc_node *section = doc ? doc_find(doc->root, "default") : NULL;
+  PyObject *dict = section && section->kind == DOC_MAP ? dict_of(section) : py.PyDict_New();
+  doc_free(doc);
+  return dict;
 }
 
 /* --- find_cirron_yaml(start=None), load_cirron_yaml(path=None) --- */
@@ -189,11 +188,12 @@ PyObject *module_config_profiling(PyObject *path) {
 PyObject *module_find_yaml(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {"start", NULL};
   PyObject *start = py._Py_NoneStruct;
-  char from[PATH_MAX], found[PATH_MAX];
+  char from[MODULE_PATH_MAX], found[PATH_MAX];
   (void)module;
   if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, "|O:find_cirron_yaml", names, &start))
     return NULL;
-  if (start != py._Py_NoneStruct && module_config_path(start, from, sizeof from) < 0)
+  const struct module_given given = {.who = "find_cirron_yaml", .name = names[0], .value = start};
+  if (start != py._Py_NoneStruct && module_check_path_bytes(&given, from) < 0)
     return NULL;
   int r = config_find(start == py._Py_NoneStruct ? NULL : from, found);
   return r == 0 ? path_object(found) : module_none();
@@ -269,10 +269,11 @@ PyObject *module_load_yaml(PyObject *module, PyObject *args, PyObject *kwargs) {
   char file[PATH_MAX];
   if (!py.PyArg_ParseTupleAndKeywords(args, kwargs, "|O:load_cirron_yaml", names, &path))
     return NULL;
+  const struct module_given given = {.who = "load_cirron_yaml", .name = names[0], .value = path};
   if (path == py._Py_NoneStruct) {
     if (config_find(NULL, file) != 0)
       return module_none();
-  } else if (module_config_path(path, file, sizeof file) < 0) {
+  } else if (module_check_path_bytes(&given, file) < 0) {
     return NULL;
   }
   int r = config_load(file, &doc, &why);

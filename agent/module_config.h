@@ -1,4 +1,5 @@
-/* cirron.yaml as Python sees it: find_cirron_yaml(), load_cirron_yaml(), and its `profiling:` section for profile(). */
+/* Files of settings as Python sees them: find_cirron_yaml(), load_cirron_yaml(); the section `profiling:` of cirron.yaml for profile(),
+ * `[default]` of config.toml for Cirron(). */
 #ifndef CIRRON_MODULE_CONFIG_H
 #define CIRRON_MODULE_CONFIG_H
 
@@ -12,10 +13,9 @@ PyObject *module_load_yaml(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* The section as a new dict, empty where there is none. `path`: of the file, or NULL: the nearest one. A file that is missing or wrong
  * costs one warning and counts as absent. NULL with an error (no memory, or what is not ours to swallow). */
-PyObject *module_config_profiling(PyObject *path);
-
-/* A path object or text as bytes of the file system. 0, or -1 with an error: no path, or longer than PATH_MAX. */
-int module_config_path(PyObject *path, char *out, size_t size);
+PyObject *module_config_profiling(const char *path);
+/* The same of ~/.cirron/config.toml, which may be missing without a word. */
+PyObject *module_config_user(void);
 
 /* Says it on the logger of that name, as a warning. Takes over `text`; NULL passes an error on. 0, or -1 with an error that is not
  * ours to swallow. */

@@ -5,6 +5,7 @@
  * are compiled when the first function is decorated. Each behaves as if the body stood inside `with scope(...)`.
  */
 #include "module_state.h"
+#include "module_wrong.h"
 
 static const char source[] = "from functools import wraps\n"
                              "def decorate(scope, function):\n"
@@ -55,9 +56,9 @@ static PyObject *build(void) {
 
 PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject *function) {
   bool wrapped = module_is(function, py.PyStaticMethod_Type) || module_is(function, py.PyClassMethod_Type);
+  const struct module_given given = {.who = "scope", .name = "function", .value = function};
   if (!wrapped && !py.PyCallable_Check(function))
-    return py.PyErr_Format(module_error(py.PyExc_TypeError), "a scope decorates functions, not '%.200s' objects",
-                           py_class_name(function));
+    return module_wrong_type(&given, "a function or something else that can be called");
   if (!state->decorate) {
     PyObject *built = build();
     if (!built)

@@ -8,6 +8,7 @@
 #include "loop.h"
 #include "module_sink.h"
 #include "module_state.h"
+#include "module_wrong.h"
 #include "segment.h"
 #include "session.h"
 
@@ -146,9 +147,37 @@ PyObject *module_iter_type(void) {
   return module_type("cirron.LoopIterator", sizeof(struct iter), MODULE_TYPE_GC, slots);
 }
 
+/* Where the class has no __iter__, no code of the script's has run yet, and the error is the interpreter's own. */
+static bool has_iter(PyObject *iterable) {
+  PyObject *method = py.PyObject_GetAttrString((PyObject *)py_type(iterable), "__iter__");
+  bool there = method && method != py._Py_NoneStruct;
+  if (!method)
+    py.PyErr_Clear();
+  module_drop(method);
+  return there;
+}
+
+/* NULL with the error of the iterable, or with one that names it. */
+static PyObject *iterator_of(PyObject *iterable, enum span_kind kind) {
+  const struct module_given given = {.who = kind == SPAN_EPOCH ? "epochs" : "batches", .name = "iterable", .value = iterable};
+  PyObject *inner = py.PyObject_GetIter(iterable);
+  if (inner || !py.PyErr_ExceptionMatches(module_error(py.PyExc_TypeError)))
+    return inner;
+  PyObject *type, *value, *trace;
+  py.PyErr_Fetch(&type, &value, &trace);
+  if (has_iter(iterable)) {
+    py.PyErr_Restore(type, value, trace);
+    return NULL;
+  }
+  module_drop(type);
+  module_drop(value);
+  module_drop(trace);
+  return module_wrong_type(&given, "something that can be iterated over");
+}
+
 static PyObject *iter_new(PyObject *module, PyObject *iterable, enum span_kind kind) {
   struct module_state *state = py.PyModule_GetState(module);
-  PyObject *inner = py.PyObject_GetIter(iterable);
+  PyObject *inner = iterator_of(iterable, kind);
   PyObject *self = inner ? py.PyType_GenericAlloc((PyTypeObject *)state->iter_type, 0) : NULL;
   if (!self) {
     module_drop(inner);

@@ -15,6 +15,7 @@
 #include "init.h"
 #include "keep.h"
 #include "link.h"
+#include "module_check.h"
 #include "module_cirron.h"
 #include "module_config.h"
 #include "module_settings.h"
@@ -55,19 +56,15 @@ static bool is_given(PyObject *value) { /* None means "not given" everywhere */
   return value && value != py._Py_NoneStruct;
 }
 
-/* `path` names the file of settings; an existing folder is where to write to. True: it is the latter. */
-static int path_is_folder(PyObject *path) {
-  char text[PATH_MAX];
-  if (module_config_path(path, text, sizeof text) < 0)
-    return -1;
-  int fd = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0)
-    return 0;
-  close(fd);
-  return 1;
+/* `path` names the file of settings; an existing folder is where to write to. */
+static bool is_folder(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0)
+    close(fd);
+  return fd >= 0;
 }
 
-static int take_file(PyObject *out, PyObject *path) {
+static int take_file(PyObject *out, const char *path) {
   PyObject *section = module_config_profiling(path);
   int r = section ? module_settings_section(out, "profile", section) : -1;
   module_drop(section);
@@ -88,16 +85,20 @@ static PyObject *check_arguments(PyObject *const given[ARGUMENTS]) {
   return NULL;
 }
 
-/* The layers, from the lowest: built in and CIRRON_..., Cirron(...), cirron.yaml, config=, the other arguments. */
+/* The layers, from the lowest: built in, config.toml, CIRRON_..., Cirron(...), cirron.yaml, config=, the other arguments. */
 static PyObject *settle(PyObject *cirron, PyObject *const given[ARGUMENTS]) {
-  PyObject *over = check_arguments(given), *out = over ? module_settings_defaults() : NULL;
-  bool path = is_given(given[PATH]);
-  int folder = out && path ? path_is_folder(given[PATH]) : 0;
-  int r = out && folder >= 0 ? py.PyDict_Update(out, module_cirron_layer(cirron)) : -1;
+  PyObject *over = check_arguments(given), *out = over ? module_cirron_beneath(cirron) : NULL;
+  PyObject *path = out ? py_dict_get(over, "path") : NULL;
+  const struct module_given checked = {.who = "profile", .name = "path", .value = path};
+  char bytes[MODULE_PATH_MAX];
+  int r = !out || (path && module_check_path_bytes(&checked, bytes) < 0) ? -1 : 0;
+  bool folder = r == 0 && path && is_folder(bytes);
   if (r == 0)
-    r = take_file(out, path && !folder ? given[PATH] : NULL);
+    r = py.PyDict_Update(out, module_cirron_layer(cirron));
+  if (r == 0)
+    r = take_file(out, path && !folder ? bytes : NULL);
   if (r == 0 && folder)
-    r = module_setting_put(out, "profile", "output_dir", given[PATH]);
+    r = module_setting_put(out, "profile", "output_dir", path);
   if (r == 0)
     r = py.PyDict_Update(out, over);
   module_drop(over);
@@ -132,6 +133,13 @@ static PyObject *profiler_new(struct module_state *state, PyObject *cirron, PyOb
   return made;
 }
 
+static void limit_trace(PyObject *settings) {
+  int overflow;
+  PyObject *spans = py_dict_get(settings, "trace_buffer_max_spans");
+  if (spans)
+    keep_limit_set((uint64_t)py.PyLong_AsLongLongAndOverflow(spans, &overflow)); /* checked: above 0 */
+}
+
 /* Recording goes on, or begins anew where it was ended. 0, or -1 with an error. */
 static int start(PyObject *profiler) {
   if (!session_env.enabled && !agent_resume()) {
@@ -143,6 +151,7 @@ static int start(PyObject *profiler) {
     return 0;
   }
   frameworks_choose(module_settings_frameworks(profiler_of(profiler)->settings));
+  limit_trace(profiler_of(profiler)->settings);
   (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
   PyObject *module = py.PyObject_GetAttrString(profiler, "__cirron__");
   int r = module ? module_sink_set(module, profiler_of(profiler)->settings) : -1;
@@ -151,7 +160,7 @@ static int start(PyObject *profiler) {
 }
 
 static PyObject *make(struct module_state *state, PyObject *cirron, bool on, PyObject *const given[ARGUMENTS]) {
-  PyObject *made = profiler_new(state, cirron, on ? settle(cirron, given) : py.PyDict_New());
+  PyObject *made = profiler_new(state, cirron, settle(cirron, given));
   if (!made)
     return NULL;
   if (state->profiler) { /* a warning's handler has called us */
@@ -192,8 +201,11 @@ PyObject *module_profile_of(PyObject *module, PyObject *cirron, PyObject *args, 
     module_drop(there);
     return NULL;
   }
-  int on = enabled == py._Py_NoneStruct ? 1 : py.PyObject_IsTrue(enabled);
-  PyObject *whose = on < 0 ? NULL : cirron ? cirron : module_default(module);
+  const struct module_given truth = {.who = "profile", .name = "enabled", .value = enabled};
+  bool on = true;
+  if (is_given(enabled) && module_check_truth(&truth, &on) < 0)
+    return NULL;
+  PyObject *whose = cirron ? cirron : module_default(module);
   return whose ? make(state, whose, on, given) : NULL;
 }
 
@@ -427,7 +439,9 @@ PyObject *module_profiler_type(void) {
   };
   static struct module_getset members[] = {
       {"enabled", get_enabled, NULL, "Is this process being traced?", NULL},
-      {"settings", get_settings, NULL, "What holds, as a dict: built in, from CIRRON_..., Cirron(), cirron.yaml and profile().",
+      {"settings", get_settings, NULL,
+       "What holds, as a dict: built in, from config.toml, CIRRON_..., Cirron(), cirron.yaml and profile(). "
+       "With enabled=False: what would.",
        NULL},
       {"cirron", get_cirron, NULL, "The Cirron object whose profile() was called.", NULL},
       {"installed_hooks", get_hooks, NULL, "The frameworks that are observed, a list of names.", NULL},

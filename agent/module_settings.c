@@ -1,177 +1,42 @@
 /* See module_settings.h. */
 #include "module_settings.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "keep.h"
+#include "module_check.h"
 #include "module_config.h"
 #include "session.h"
 
-struct given {
-  const char *who, *name;
-  PyObject *value; /* borrowed */
+enum {              /* what may stand where */
+       SECTION = 1, /* config=, `profiling:` */
+       USER = 2,    /* config.toml */
+       NUMBER = 4,  /* there a text may stand for it, as in CIRRON_... */
 };
-
-/* --- checks: the value as it is kept, a new reference, or NULL with an error --- */
-
-static PyObject *wrong_type(const struct given *g, const char *wanted) {
-  return py.PyErr_Format(module_error(py.PyExc_TypeError), "%s(): %s must be %s, not '%.200s'", g->who, g->name, wanted,
-                         py_class_name(g->value));
-}
-
-static PyObject *wrong_value(const struct given *g, const char *wanted) {
-  return py.PyErr_Format(module_error(py.PyExc_ValueError), "%s(): %s must be %s, not %R", g->who, g->name, wanted, g->value);
-}
-
-static PyObject *keep(PyObject *value) {
-  py.Py_IncRef(value);
-  return value;
-}
-
-static bool is_one_of(PyObject *text, const char *const *words) {
-  for (; *words; words++)
-    if (py.PyUnicode_CompareWithASCIIString(text, *words) == 0)
-      return true;
-  return false;
-}
-
-static PyObject *check_snapshots(const struct given *g) {
-  static const char *const modes[] = {"stats", "sampled", "full", "off", NULL};
-  if (!module_is(g->value, py.PyUnicode_Type))
-    return wrong_type(g, "a string");
-  return is_one_of(g->value, modes) ? keep(g->value) : wrong_value(g, "'stats', 'sampled', 'full' or 'off'");
-}
-
-static bool is_whole(PyObject *value) {
-  return module_is(value, py.PyLong_Type) && py_type(value) != py.PyBool_Type;
-}
-
-static int number_of(const struct given *g, double *out) {
-  if (!module_is(g->value, py.PyFloat_Type) && !is_whole(g->value))
-    return wrong_type(g, "a number"), -1;
-  *out = py.PyFloat_AsDouble(g->value);
-  return *out == -1.0 && py.PyErr_Occurred() ? -1 : 0;
-}
-
-static PyObject *check_sample_rate(const struct given *g) {
-  double rate;
-  if (number_of(g, &rate) < 0)
-    return NULL;
-  return rate >= 0.0 && rate <= 1.0 ? py.PyFloat_FromDouble(rate) : wrong_value(g, "a number between 0 and 1");
-}
-
-static PyObject *check_flush_interval(const struct given *g) {
-  double seconds;
-  if (number_of(g, &seconds) < 0)
-    return NULL;
-  return seconds > 0.0 && !isinf(seconds) ? py.PyFloat_FromDouble(seconds) : wrong_value(g, "a number of seconds above 0");
-}
-
-static PyObject *check_count(const struct given *g) {
-  int overflow = 0;
-  if (!is_whole(g->value))
-    return wrong_type(g, "a whole number");
-  long long count = py.PyLong_AsLongLongAndOverflow(g->value, &overflow);
-  return count > 0 && !overflow ? keep(g->value) : wrong_value(g, "a whole number above 0, of at most 63 bits");
-}
-
-/* A new list of the strings of a list or tuple. */
-static PyObject *strings_of(const struct given *g) {
-  if (!module_is(g->value, py.PyList_Type) && !module_is(g->value, py.PyTuple_Type))
-    return wrong_type(g, "a list of strings");
-  PyObject *list = py.PySequence_List(g->value);
-  Py_ssize_t n = list ? py.PyObject_Size(list) : 0;
-  for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *item = py.PyList_GetItem(list, i);
-    if (module_is(item, py.PyUnicode_Type))
-      continue;
-    py.PyErr_Format(module_error(py.PyExc_ValueError), "%s(): items of %s must be strings, not %R", g->who, g->name, item);
-    module_drop(list);
-    return NULL;
-  }
-  return list;
-}
-
-/* A name for another version of us is no reason to stop a training: it is warned of, and left out. */
-static PyObject *check_frameworks(const struct given *g) {
-  PyObject *all = strings_of(g), *known = all ? py.PyList_New(0) : NULL;
-  Py_ssize_t n = known ? py.PyObject_Size(all) : 0;
-  for (Py_ssize_t i = 0; i < n && known; i++) {
-    PyObject *item = py.PyList_GetItem(all, i);
-    struct module_text text = {0};
-    bool is_known = module_text(item, &text) && env_framework(text.text, text.len);
-    module_text_drop(&text);
-    int r = is_known ? py.PyList_Append(known, item)
-                     : module_warn("cirron.profiler",
-                                   py.PyUnicode_FromFormat("cirron: %s(): no framework %R; known are torch, tensorflow, keras, "
-                                                           "transformers, sklearn",
-                                                           g->who, item));
-    if (r < 0) {
-      module_drop(known);
-      known = NULL;
-    }
-  }
-  module_drop(all);
-  return known;
-}
-
-static PyObject *check_output(const struct given *g) {
-  static const char *const sinks[] = {"spool", "stdout", "log", "none", NULL};
-  bool one = module_is(g->value, py.PyUnicode_Type);
-  PyObject *list = one ? py.PyList_New(0) : strings_of(g);
-  if (list && one && py.PyList_Append(list, g->value) < 0) {
-    module_drop(list);
-    return NULL;
-  }
-  Py_ssize_t n = list ? py.PyObject_Size(list) : 0;
-  for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *item = py.PyList_GetItem(list, i);
-    if (is_one_of(item, sinks))
-      continue;
-    py.PyErr_Format(module_error(py.PyExc_ValueError), "%s(): %s %R is not valid: 'spool', 'stdout', 'log' or 'none'", g->who,
-                    g->name, item);
-    module_drop(list);
-    return NULL;
-  }
-  return list;
-}
-
-static PyObject *check_path(const struct given *g) {
-  PyObject *path = py.PyOS_FSPath(g->value);
-  return path ? path : wrong_type(g, "a path");
-}
-
-static PyObject *check_config(const struct given *g) {
-  return module_is(g->value, py.PyDict_Type) ? py.PyDict_Copy(g->value) : wrong_type(g, "a dict");
-}
-
-static PyObject *check_text(const struct given *g) {
-  return module_is(g->value, py.PyUnicode_Type) ? keep(g->value) : wrong_type(g, "a string");
-}
 
 static const struct setting {
   const char *name;
-  PyObject *(*check)(const struct given *g);
-  bool in_section;
+  PyObject *(*check)(const struct module_given *g);
+  unsigned flags;
 } settings[] = {
-    {"frameworks", check_frameworks, true},
-    {"snapshots", check_snapshots, true},
-    {"sample_rate", check_sample_rate, true},
-    {"flush_interval", check_flush_interval, true},
-    {"config", check_config, false},
-    {"path", check_path, false},
-    {"output", check_output, false},
-    {"output_dir", check_path, false},
-    {"spool_max_bytes", check_count, false},
-    {"trace_buffer_max_spans", check_count, false},
-    {"load_warn_bytes", check_count, false},
-    {"load_max_bytes", check_count, false},
-    {"api_key", check_text, false},
-    {"api_endpoint", check_text, false},
-    {"workspace_id", check_text, false},
-    {"ingest_path", check_text, false},
-    {"enabled", NULL, false}, /* of profile() alone: never in a layer */
+    {"frameworks", module_check_frameworks, SECTION},
+    {"snapshots", module_check_snapshots, SECTION | USER},
+    {"sample_rate", module_check_sample_rate, SECTION | USER | NUMBER},
+    {"flush_interval", module_check_flush_interval, SECTION | USER | NUMBER},
+    {"config", module_check_config, 0},
+    {"path", module_check_path, 0},
+    {"output", module_check_output, USER},
+    {"output_dir", module_check_path, USER},
+    {"spool_max_bytes", module_check_count, USER | NUMBER},
+    {"trace_buffer_max_spans", module_check_count, USER | NUMBER},
+    {"load_warn_bytes", module_check_count, USER | NUMBER},
+    {"load_max_bytes", module_check_count, USER | NUMBER},
+    {"api_key", module_check_text, USER},
+    {"api_endpoint", module_check_text, USER},
+    {"workspace_id", module_check_text, USER},
+    {"ingest_path", module_check_text, USER},
+    {"enabled", NULL, 0}, /* of profile() alone: never in a layer */
 };
 #define SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -183,7 +48,7 @@ static const struct setting *setting_of(const char *name) {
 }
 
 int module_setting_put(PyObject *layer, const char *who, const char *name, PyObject *value) {
-  const struct given g = {.who = who, .name = name, .value = value};
+  const struct module_given g = {.who = who, .name = name, .value = value};
   if (!value || value == py._Py_NoneStruct)
     return 0;
   PyObject *kept = setting_of(name)->check(&g);
@@ -210,33 +75,62 @@ int module_settings_section(PyObject *layer, const char *who, PyObject *section)
     const struct setting *setting = setting_named(key);
     if (!setting)
       r = py.PyDict_SetItem(layer, key, value);
-    else if (setting->in_section)
+    else if (setting->flags & SECTION)
       r = module_setting_put(layer, who, setting->name, value);
   }
   module_drop(items);
   return r;
 }
 
+/* --- ~/.cirron/config.toml --- */
+
+/* A text or a number with nothing behind the point as the number that stands for it, else as it is. New reference, or NULL with an error. */
+static PyObject *number_of(PyObject *value) {
+  bool text = module_is(value, py.PyUnicode_Type);
+  if (!text && !module_is(value, py.PyFloat_Type)) {
+    py.Py_IncRef(value);
+    return value;
+  }
+  PyObject *number = py.PyNumber_Float(value);
+  double f = number ? py.PyFloat_AsDouble(number) : 0.5;
+  if (!(f >= -1e15 && f <= 1e15) || f != (double)(long long)f)
+    return number;
+  module_drop(number);
+  return py.PyLong_FromLongLong((long long)f);
+}
+
+/* layer[name] = value, if that is something and allowed. 0, or -1 with an error that is not ours to swallow. */
+static int put_user(PyObject *layer, const struct setting *setting, PyObject *value) {
+  bool empty = module_is(value, py.PyUnicode_Type) && py.PyUnicode_CompareWithASCIIString(value, "") == 0;
+  if (!(setting->flags & USER) || empty)
+    return 0;
+  bool number = setting->flags & NUMBER;
+  bool text = setting->check == module_check_text && (module_is(value, py.PyFloat_Type) || py_type(value) == py.PyLong_Type);
+  PyObject *shaped = number ? number_of(value) : text ? py.PyObject_Str(value) : NULL;
+  if (!(number || text) || shaped)
+    (void)module_setting_put(layer, "config.toml", setting->name, shaped ? shaped : value); /* what is wrong with it: below */
+  module_drop(shaped);
+  return module_swallow() ? 0 : -1;
+}
+
+PyObject *module_settings_user(void) {
+  PyObject *section = module_config_user(), *layer = section ? py.PyDict_New() : NULL;
+  int r = layer ? 0 : -1;
+  for (size_t i = 0; i < SETTINGS && r == 0; i++) {
+    PyObject *value = py_dict_get(section, settings[i].name);
+    r = value ? put_user(layer, &settings[i], value) : py.PyErr_Occurred() ? -1 : 0;
+  }
+  module_drop(section);
+  if (r == 0)
+    return layer;
+  module_drop(layer);
+  return NULL;
+}
+
 /* --- what holds where nothing is given --- */
 
 static PyObject *text_of(const char *text) {
   return py.PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");
-}
-
-static int set_text(PyObject *dict, const char *key, const char *variable, const char *otherwise) {
-  const char *text = getenv(variable);
-  text = text && *text ? text : otherwise;
-  return module_set(dict, key, text ? text_of(text) : module_none());
-}
-
-/* A whole number above 0; anything else is as if it were not set. */
-static int set_whole(PyObject *dict, const char *key, const char *variable, long long otherwise) {
-  const char *text = getenv(variable);
-  long long value = 0;
-  size_t n = text ? strspn(text, "0123456789") : 0;
-  for (size_t i = 0; i < n && n <= 18 && text[n] == 0; i++)
-    value = value * 10 + (text[i] - '0');
-  return module_set(dict, key, py.PyLong_FromLongLong(value > 0 ? value : otherwise));
 }
 
 /* The names of the bits, from "a|b|c". */
@@ -255,26 +149,67 @@ static PyObject *names_of(unsigned bits, const char *words) {
   return list;
 }
 
-PyObject *module_settings_defaults(void) {
+static int put_built_in(PyObject *dict) {
+  static const char *const nothing[] = {"api_key", "api_endpoint", "workspace_id", "ingest_path"};
+  int r = module_set(dict, "snapshots", text_of("stats")) || module_set(dict, "sample_rate", py.PyFloat_FromDouble(0.01)) ||
+          module_set(dict, "flush_interval", py.PyFloat_FromDouble(1.0)) ||
+          module_set(dict, "output", names_of(ENV_SPOOL, ENV_SINKS)) || module_set(dict, "output_dir", text_of("./.cirron/")) ||
+          module_set(dict, "spool_max_bytes", py.PyLong_FromLongLong(1000000000)) ||
+          module_set(dict, "load_warn_bytes", py.PyLong_FromLongLong(1000000000)) ||
+          module_set(dict, "load_max_bytes", py.PyLong_FromLongLong(10000000000)) ||
+          module_set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong((long long)keep_limit()));
+  for (size_t i = 0; i < sizeof nothing / sizeof nothing[0] && r == 0; i++)
+    r = module_set(dict, nothing[i], module_none());
+  return r;
+}
+
+/* A whole number above 0; anything else is as if it were not set. */
+static int put_whole(PyObject *dict, const char *key, const char *text) {
+  long long value = 0;
+  size_t n = strspn(text, "0123456789");
+  for (size_t i = 0; i < n && n <= 18 && text[n] == 0; i++)
+    value = value * 10 + (text[i] - '0');
+  return value > 0 ? module_set(dict, key, py.PyLong_FromLongLong(value)) : 0;
+}
+
+/* Variables that are not the agent's (env.c), or that only profile() looks at: as they are now. */
+static int put_variables(PyObject *dict) {
+  static const struct {
+    const char *key, *variable;
+    bool whole;
+  } variables[] = {
+      {"output_dir", "CIRRON_OUTPUT_DIR", false},        {"api_key", "CIRRON_API_KEY", false},
+      {"api_endpoint", "CIRRON_API_ENDPOINT", false},    {"workspace_id", "CIRRON_WORKSPACE_ID", false},
+      {"ingest_path", "CIRRON_INGEST_PATH", false},      {"load_warn_bytes", "CIRRON_LOAD_WARN_BYTES", true},
+      {"load_max_bytes", "CIRRON_LOAD_MAX_BYTES", true},
+  };
+  int r = 0;
+  for (size_t i = 0; i < sizeof variables / sizeof variables[0] && r == 0; i++) {
+    const char *text = getenv(variables[i].variable);
+    if (!text || !*text || strlen(text) > ENV_PATH_MAX)
+      continue;
+    r = variables[i].whole ? put_whole(dict, variables[i].key, text) : module_set(dict, variables[i].key, text_of(text));
+  }
+  return r;
+}
+
+static int put_environment(PyObject *dict) {
   static const char *const modes[] = {"stats", "sampled", "full", "off"};
   const struct env *env = &session_env;
+  if ((env_is_set(env, "SNAPSHOTS") && module_set(dict, "snapshots", text_of(modes[env->snapshots]))) ||
+      (env_is_set(env, "SAMPLE_RATE") && module_set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate))) ||
+      (env_is_set(env, "FLUSH_INTERVAL") && module_set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval))) ||
+      (env_is_set(env, "OUTPUT") && module_set(dict, "output", names_of(env->output, ENV_SINKS))) ||
+      (env_is_set(env, "SPOOL_MAX_BYTES") &&
+       module_set(dict, "spool_max_bytes", py.PyLong_FromLongLong((long long)env->spool_max_bytes))) ||
+      (env->frameworks != ENV_FRAMEWORKS_ALL && module_set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))))
+    return -1;
+  return put_variables(dict);
+}
+
+PyObject *module_settings_beneath(PyObject *user) {
   PyObject *dict = py.PyDict_New();
-  if (!dict)
-    return NULL;
-  if (!(module_set(dict, "snapshots", text_of(modes[env->snapshots])) ||
-        module_set(dict, "sample_rate", py.PyFloat_FromDouble(env->sample_rate)) ||
-        module_set(dict, "flush_interval", py.PyFloat_FromDouble(env->flush_interval)) ||
-        (env->frameworks == ENV_FRAMEWORKS_ALL ? 0
-                                               : module_set(dict, "frameworks", names_of(env->frameworks, ENV_FRAMEWORKS))) ||
-        module_set(dict, "output", names_of(env->output, ENV_SINKS)) ||
-        set_text(dict, "output_dir", "CIRRON_OUTPUT_DIR", "./.cirron/") ||
-        set_whole(dict, "spool_max_bytes", "CIRRON_SPOOL_MAX_BYTES", 1000000000) ||
-        set_whole(dict, "load_warn_bytes", "CIRRON_LOAD_WARN_BYTES", 1000000000) ||
-        set_whole(dict, "load_max_bytes", "CIRRON_LOAD_MAX_BYTES", 10000000000) ||
-        module_set(dict, "trace_buffer_max_spans", py.PyLong_FromLongLong(100000)) ||
-        set_text(dict, "api_key", "CIRRON_API_KEY", NULL) || set_text(dict, "api_endpoint", "CIRRON_API_ENDPOINT", NULL) ||
-        set_text(dict, "workspace_id", "CIRRON_WORKSPACE_ID", NULL) ||
-        set_text(dict, "ingest_path", "CIRRON_INGEST_PATH", NULL)))
+  if (dict && !(put_built_in(dict) || py.PyDict_Update(dict, user) || put_environment(dict)))
     return dict;
   module_drop(dict);
   return NULL;

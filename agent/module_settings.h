@@ -15,8 +15,12 @@ int module_setting_put(PyObject *layer, const char *who, const char *name, PyObj
  * they are; output and the like are left out. 0, or -1 with an error. */
 int module_settings_section(PyObject *layer, const char *who, PyObject *section);
 
-/* New: what holds where nothing is given, from CIRRON_... and built in. NULL with an error. */
-PyObject *module_settings_defaults(void);
+/* New: the layer of ~/.cirron/config.toml, which may name what Cirron() can be given. What is empty or not allowed is left out. NULL with
+ * an error that is not ours to swallow, or no memory. */
+PyObject *module_settings_user(void);
+
+/* New: what holds where nothing is given: built in, `user` on it, CIRRON_... on that. NULL with an error. */
+PyObject *module_settings_beneath(PyObject *user);
 
 /* The frameworks of a layer as bits (env.h); all where it says nothing. */
 unsigned module_settings_frameworks(PyObject *layer);

@@ -4,19 +4,18 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "glibc.h"
 #include "keep.h"
+#include "module_check.h"
 #include "module_trace.h"
 #include "observe.h"
 #include "session.h"
 
 #define SECOND 1000000000.0
-#define MAX_BYTES 1000000000ull
 
 /* Of the interpreter whose profile() asked; others print nothing. */
 static struct {
@@ -67,53 +66,36 @@ static bool has(PyObject *targets, const char *word) {
   return false;
 }
 
-/* <output_dir>/spool as bytes in `out`. 0 or -1: it cannot be a path. */
-static int folder_of(PyObject *settings, char out[PATH_MAX]) {
-  PyObject *given = py_dict_get(settings, "output_dir");
-  const char *text = getenv("CIRRON_OUTPUT_DIR");
-  struct module_text path = {.text = text && *text ? text : "./.cirron"};
-  PyObject *bytes = NULL;
-  if (given && module_is(given, py.PyUnicode_Type)) {
-    char *held;
-    bytes = py.PyUnicode_AsEncodedString(given, "utf-8", "surrogateescape");
-    if (!bytes || py.PyBytes_AsStringAndSize(bytes, &held, NULL) < 0) {
-      py.PyErr_Clear();
-      module_drop(bytes);
-      return -1;
-    }
-    path.text = held;
+/* <output_dir>/spool as bytes of the file system. False: its text cannot be one. */
+static bool folder_of(PyObject *settings, char out[PATH_MAX]) {
+  char bytes[MODULE_PATH_MAX];
+  const struct module_given given = {.who = "profile", .name = "output_dir", .value = py_dict_get(settings, "output_dir")};
+  if (!given.value || module_check_path_bytes(&given, bytes) < 0) {
+    py.PyErr_Clear();
+    return false;
   }
-  if (strncmp(path.text, "./", 2) == 0 && path.text[2])
-    path.text += 2;
-  size_t len = strlen(path.text);
-  while (len > 1 && path.text[len - 1] == '/')
+  const char *path = strncmp(bytes, "./", 2) == 0 && bytes[2] ? bytes + 2 : bytes;
+  size_t len = strlen(path);
+  while (len > 1 && path[len - 1] == '/')
     len--;
-  int n = snprintf(out, PATH_MAX, "%.*s/spool", (int)len, path.text);
-  module_drop(bytes);
-  return n > 0 && n < PATH_MAX ? 0 : -1;
+  (void)snprintf(out, PATH_MAX, "%.*s/spool", (int)len, path); /* fits: MODULE_PATH_MAX */
+  return true;
 }
 
-static double number(PyObject *settings, const char *name, const char *variable, double otherwise) {
-  PyObject *given = py_dict_get(settings, name);
-  double value = given ? py.PyFloat_AsDouble(given) : 0;
-  py.PyErr_Clear();
-  if (given && value > 0)
-    return value;
-  const char *text = getenv(variable);
-  char *end;
-  value = text ? strtod(text, &end) : 0;
-  return text && *text && *end == '\0' && value > 0 && value < 1e18 ? value : otherwise;
+static double number(PyObject *settings, const char *name) {
+  PyObject *value = py_dict_get(settings, name);
+  return value ? py.PyFloat_AsDouble(value) : 0;
 }
 
 static struct sink_settings sink_of(PyObject *settings, PyObject *targets, char folder[PATH_MAX]) {
-  double interval = number(settings, "flush_interval", "CIRRON_FLUSH_INTERVAL", 1.0);
-  bool spool = has(targets, "spool") && folder_of(settings, folder) == 0;
+  double interval = number(settings, "flush_interval");
+  bool spool = has(targets, "spool") && folder_of(settings, folder);
   return (struct sink_settings){
       .spool = spool,
       .lines = has(targets, "stdout") || has(targets, "log"),
       .folder = folder,
       .interval_ns = (uint64_t)((interval < 1e6 ? interval : 1e6) * SECOND),
-      .max_bytes = (uint64_t)number(settings, "spool_max_bytes", "CIRRON_SPOOL_MAX_BYTES", MAX_BYTES),
+      .max_bytes = (uint64_t)number(settings, "spool_max_bytes"),
   };
 }
 
@@ -132,8 +114,7 @@ static int flush_at_exit(PyObject *module) {
 
 int module_sink_set(PyObject *module, PyObject *settings) {
   struct module_state *state = py.PyModule_GetState(module);
-  PyObject *output = py_dict_get(settings, "output"), *targets;
-  targets = output ? targets_of(output) : py.Py_BuildValue("[s]", "spool");
+  PyObject *output = py_dict_get(settings, "output"), *targets = output ? targets_of(output) : NULL;
   if (!targets)
     return -1;
   char folder[PATH_MAX];

@@ -12,8 +12,7 @@
 #include "module_state.h"
 #include "sink.h"
 
-/* Begins what the checked settings ask for: output, flush_interval, output_dir, spool_max_bytes, each of which may be missing. 0, or -1
- * with an error. */
+/* Begins what the settled settings ask for: output, flush_interval, output_dir, spool_max_bytes. 0, or -1 with an error. */
 int module_sink_set(PyObject *module, PyObject *settings);
 
 /* Prints what is due. 0, or -1 with an error that is not ours (Ctrl-C came meanwhile). */

@@ -13,6 +13,7 @@
 #include "keep.h"
 #include "keep_moves.h"
 #include "module_state.h"
+#include "module_wrong.h"
 #include "open.h"
 #include "segment.h"
 #include "session.h"
@@ -154,7 +155,7 @@ static int add_closed(struct rows *rows, uint64_t *pos, const struct module_trac
   const struct keep_record *r;
   int bad = 0;
   keep_moves_apply(c.memory, c.bytes, SIZE_MAX);
-  for (size_t at = 0; !bad && (r = keep_next(c.memory, c.bytes, &at));)
+  for (size_t at = skip ? 0 : keep_shown(c.memory, c.bytes); !bad && (r = keep_next(c.memory, c.bytes, &at));)
     if (r->as.type == RING_SPAN && !skipped(skip, r, *pos - c.bytes + at))
       bad = add_span(rows, &r->as.span, r->tid, py.PyLong_FromLongLong(wall(rows, r->as.span.end_ns)), keep_a(r), r->a_len);
   copy_free(&c);
@@ -209,22 +210,25 @@ static bool format_known(PyObject *format) {
   for (size_t i = 0; i < sizeof known / sizeof known[0] && module_is(format, py.PyUnicode_Type); i++)
     if (py.PyUnicode_CompareWithASCIIString(format, known[i]) == 0)
       return true;
-  py.PyErr_Format(module_error(py.PyExc_ValueError), "trace(): format %R is not valid: 'tree', 'dict', 'json' or 'df'", format);
-  return false;
+  const struct module_given given = {.who = "trace", .name = "format", .value = format};
+  return module_wrong_word(&given, "'tree', 'dict', 'json' or 'df'");
 }
 
 /* `last` as a plain int, new reference; NULL with an error. */
 static PyObject *last_of(PyObject *last) {
-  if (last != py._Py_NoneStruct)
-    return py.PyNumber_Index(last);
-  return module_none();
+  const struct module_given given = {.who = "trace", .name = "last", .value = last};
+  if (last == py._Py_NoneStruct)
+    return module_none();
+  PyObject *count = py.PyNumber_Index(last);
+  if (count || !py.PyErr_ExceptionMatches(module_error(py.PyExc_TypeError)))
+    return count; /* or what its __index__ raised */
+  py.PyErr_Clear();
+  return module_wrong_type(&given, "a whole number or None");
 }
 
 static bool name_known(PyObject *name) {
-  if (name == py._Py_NoneStruct || module_is(name, py.PyUnicode_Type))
-    return true;
-  py.PyErr_Format(module_error(py.PyExc_TypeError), "trace(): name must be a string, not '%.200s'", py_class_name(name));
-  return false;
+  const struct module_given given = {.who = "trace", .name = "name", .value = name};
+  return name == py._Py_NoneStruct || module_is(name, py.PyUnicode_Type) || module_wrong_type(&given, "a string or None");
 }
 
 PyObject *module_trace_half(struct module_state *state, const char *name) {

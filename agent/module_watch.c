@@ -7,6 +7,7 @@
 #include "module_watch.h"
 
 #include "module_wrap.h"
+#include "module_wrong.h"
 
 #define KEY "cirron.watched"
 
@@ -108,21 +109,20 @@ static PyObject *name_default(PyObject *list, PyObject *model) {
 }
 
 static PyObject *name_given(PyObject *list, PyObject *model, PyObject *name) {
+  const struct module_given given = {.who = "watch", .name = "name", .value = name};
   if (is_taken(list, model, name))
-    return py.PyErr_Format(module_error(py.PyExc_ValueError),
-                           "watch(): name must not be that of another watched model, as %R is", name);
+    return module_wrong_value(&given, "a name that no other watched model has");
   py.Py_IncRef(name);
   return name;
 }
 
 /* --- watch(model, name=None) --- */
 
+#define MODEL "one model, an object that can be weakly referenced such as a torch.nn.Module, or None"
+
 static PyObject *wrong_model(PyObject *model) {
-  bool class = module_is(model, py.PyType_Type);
-  return py.PyErr_Format(
-      module_error(py.PyExc_TypeError),
-      "watch(): model must be one model, an object that can be weakly referenced such as a torch.nn.Module, or None, not %R%s",
-      model, class ? " (a class: make an object of it first)" : "");
+  const struct module_given given = {.who = "watch", .name = "model", .value = model};
+  return module_wrong_type(&given, module_is(model, py.PyType_Type) ? MODEL " (no class: make an object of it first)" : MODEL);
 }
 
 /* NULL with an error: something that no weak reference can be made of would be kept alive by us. */
@@ -134,17 +134,16 @@ static PyObject *refer(PyObject *model) {
 }
 
 static int check_name(PyObject *model, PyObject *name) {
+  const struct module_given given = {.who = "watch", .name = "name", .value = name};
   if (name == py._Py_NoneStruct)
     return 0;
   if (!module_is(name, py.PyUnicode_Type))
-    py.PyErr_Format(module_error(py.PyExc_TypeError), "watch(): name must be a string or None, not %R", name);
-  else if (model == py._Py_NoneStruct)
-    py.PyErr_Format(module_error(py.PyExc_TypeError), "watch(): name must be None where model is None, not %R", name);
-  else if (py.PyUnicode_CompareWithASCIIString(name, "") == 0)
-    py.PyErr_SetString(module_error(py.PyExc_ValueError), "watch(): name must be a string with at least one character, not ''");
-  else
-    return 0;
-  return -1;
+    return (void)module_wrong_type(&given, "a string or None"), -1;
+  if (model == py._Py_NoneStruct)
+    return (void)module_wrong_type(&given, "None where model is None"), -1;
+  if (py.PyUnicode_CompareWithASCIIString(name, "") == 0)
+    return (void)module_wrong_value(&given, "a string with at least one character"), -1;
+  return 0;
 }
 
 static int remember(PyObject *model, PyObject *reference, PyObject *given) {

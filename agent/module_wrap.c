@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "module_wrong.h"
+
 #define DEPTH_MAX 16u /* compounds in compounds; one may hold itself */
 
 static struct wrapped *wrapped_of(PyObject *self) {
@@ -356,6 +358,8 @@ PyObject *module_wrap_new(struct module_state *state, PyObject *inner) {
   return wrap(state, inner, 0);
 }
 
+#define ESTIMATOR "an object with fit(), predict(), transform(), score() or the like"
+
 PyObject *module_wrap(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *names[] = {"estimator", NULL};
   struct module_state *state = py.PyModule_GetState(module);
@@ -366,14 +370,13 @@ PyObject *module_wrap(PyObject *module, PyObject *args, PyObject *kwargs) {
     py.Py_IncRef(estimator);
     return estimator;
   }
+  const struct module_given given = {.who = "wrap", .name = names[0], .value = estimator};
   int r = is_estimator(estimator);
   if (r > 0)
     return module_wrap_new(state, estimator);
-  if (r == 0)
-    py.PyErr_Format(module_error(py.PyExc_TypeError),
-                    "wrap(): estimator must be an object with fit(), predict(), transform(), score() or the like, not %R%s",
-                    estimator, is_class(estimator) ? " (a class: make an object of it first)" : "");
-  return NULL;
+  return r < 0
+             ? NULL
+             : module_wrong_type(&given, is_class(estimator) ? ESTIMATOR " (no class: make an object of it first)" : ESTIMATOR);
 }
 
 int module_wrap_types(PyObject *module, struct module_wrap_state *wrap) {

@@ -163,6 +163,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(int, PyDict_DelItem, (PyObject *, PyObject *))                                                                             \
   X(PyObject *, Py_BuildValue, (const char *, ...))                                                                            \
   X(PyObject *, PySequence_List, (PyObject *))                                                                                 \
+  X(PyObject *, PySequence_GetSlice, (PyObject *, Py_ssize_t, Py_ssize_t))                                                     \
   X(PyObject *, PyInterpreterState_GetDict, (void *))
 
 /* The same, but may be missing (NULL): newer or older versions only. */
@@ -192,6 +193,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(_Py_NoneStruct)                                                                                                            \
   X(PyBaseObject_Type)                                                                                                         \
   X(PyUnicode_Type)                                                                                                            \
+  X(PyBytes_Type)                                                                                                              \
   X(PyLong_Type)                                                                                                               \
   X(PyFloat_Type)                                                                                                              \
   X(PyBool_Type)                                                                                                               \

@@ -1,4 +1,4 @@
-// links: agent/config_file.c agent/config_check.c agent/doc.c agent/yaml.c agent/yaml_text.c agent/yaml_flow.c agent/json.c
+// links: agent/config_file.c agent/config_check.c agent/doc.c agent/yaml.c agent/yaml_text.c agent/yaml_flow.c agent/json.c agent/toml.c agent/toml_text.c agent/toml_word.c
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,6 +98,44 @@ static void test_load(void **state) {
   assert_int_equal(config_load("/dev/zero", &doc, &why), -ENOENT);
 }
 
+static int load_user(const char *home, struct config_complaint *why, char path[PATH_MAX]) {
+  struct doc *doc = NULL;
+  memset(why, 0, sizeof *why);
+  if (home)
+    setenv("HOME", home, 1);
+  else
+    unsetenv("HOME");
+  int r = config_load_user(path, &doc, why);
+  assert_true((r == 0) == (doc != NULL));
+  doc_free(doc);
+  return r;
+}
+
+static void test_user(void **state) {
+  (void)state;
+  struct config_complaint why;
+  char path[PATH_MAX], long_home[PATH_MAX];
+  assert_int_equal(load_user(folder, &why, path), -ENOENT);
+  assert_int_equal(load_user(NULL, &why, path), -ENOENT);
+  assert_int_equal(mkdir(".cirron", 0700), 0);
+  assert_int_equal(mkfifo(".cirron/config.toml", 0600), 0);
+  assert_int_equal(load_user(folder, &why, path), -ENOENT);
+  assert_int_equal(remove(".cirron/config.toml"), 0);
+  put(".cirron/config.toml", "[default]\nx = 1\n");
+  assert_int_equal(load_user(folder, &why, path), 0);
+  assert_int_equal(load_user(".//", &why, path), 0);
+  assert_string_equal(path, "./.cirron/config.toml");
+  put(".cirron/config.toml", "[default]\nx = \n");
+  assert_int_equal(load_user(folder, &why, path), -EINVAL);
+  assert_int_equal(why.line, 2);
+  assert_non_null(strstr(why.text, "a value is expected"));
+  memset(long_home, 'x', sizeof long_home - 1);
+  long_home[sizeof long_home - 1] = 0;
+  assert_int_equal(load_user(long_home, &why, path), -ENOENT);
+  assert_int_equal(load_user("", &why, path), -ENOENT); /* that of "/" */
+  assert_string_equal(path, "/.cirron/config.toml");
+}
+
 static void test_long(void **state) {
   (void)state;
   struct config_complaint why;
@@ -189,7 +227,8 @@ static void test_unknown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_find), TEST(test_load), TEST(test_long), TEST(test_rules), TEST(test_workspace), TEST(test_unknown),
+      TEST(test_find),  TEST(test_load),      TEST(test_user),    TEST(test_long),
+      TEST(test_rules), TEST(test_workspace), TEST(test_unknown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

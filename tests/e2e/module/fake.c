@@ -7,6 +7,7 @@
  * fake_off(bool)    tracing off
  * fake_refuses(bool)  no new session after one was closed
  * fake_frameworks()   what profile() has chosen, as bits
+ * fake_limit(n)     how many spans trace() shows
  * fake_watched()    the list that module_watched() gives, by ctypes.PyDLL; () for NULL
  */
 #include <inttypes.h>
@@ -46,6 +47,7 @@ EXPORT void fake_refuses(int refuses);
 EXPORT unsigned fake_frameworks(void);
 EXPORT void fake_quiet(int quiet);
 EXPORT PyObject *fake_watched(void);
+EXPORT void fake_limit(unsigned spans);
 
 struct scope {
   unsigned depth;
@@ -54,8 +56,7 @@ struct scope {
   struct span pool[SCOPE_MAX_DEPTH];
 };
 
-struct env session_env = {
-    .enabled = true, .sample_rate = 0.01, .flush_interval = 1.0, .frameworks = ENV_FRAMEWORKS_ALL, .output = ENV_SPOOL};
+struct env session_env;
 _Atomic unsigned shed_level;
 _Atomic uint64_t link_due_ns;
 static struct session session = {.prefix = 0xabcdef0000000001};
@@ -158,14 +159,6 @@ unsigned fake_frameworks(void) {
   return frameworks;
 }
 
-unsigned env_framework(const char *name, size_t len) {
-  static const char words[][16] = {"torch", "tensorflow", "keras", "transformers", "sklearn"};
-  for (unsigned i = 0; i < 5; i++)
-    if (strlen(words[i]) == len && memcmp(words[i], name, len) == 0)
-      return 1u << i;
-  return 0;
-}
-
 void fake_off(int to) {
   off = to != 0;
 }
@@ -200,10 +193,6 @@ struct env_ranks session_ranks(void) {
 
 const struct session *session_seen(void) {
   return &session;
-}
-
-void env_complain(const char *format, ...) {
-  (void)format;
 }
 
 _Atomic bool sink_lines_due;
@@ -243,6 +232,25 @@ void keep_moves_apply(void *buf, size_t bytes, size_t from) {
 
 uint64_t keep_head(enum keep_log log) {
   (void)log;
+  return 0;
+}
+
+static uint64_t limit = KEEP_MAX_SPANS;
+
+void fake_limit(unsigned spans) {
+  limit = spans;
+}
+
+void keep_limit_set(uint64_t spans) {
+  limit = spans;
+}
+
+uint64_t keep_limit(void) {
+  return limit;
+}
+
+size_t keep_shown(const void *buf, size_t bytes) {
+  (void)buf, (void)bytes;
   return 0;
 }
 
@@ -297,14 +305,6 @@ void link_flush(uint64_t patience_ns) {
   say("tick\n");
 }
 
-struct env_ranks env_ranks(void) {
-  return (struct env_ranks){3, -1, 8};
-}
-
-const char *env_run_id(void) {
-  return "run7";
-}
-
 bool attach_late(void) {
   return false;
 }
@@ -320,6 +320,10 @@ static void thread_ended(void *scope) {
 }
 
 __attribute__((constructor)) static void begin(void) {
+  setenv("RANK", "3", 1);
+  setenv("WORLD_SIZE", "8", 1);
+  setenv("CIRRON_RUN_ID", "run7", 1);
+  env_read(&session_env);
   pthread_key_create(&key, thread_ended);
 }
 

@@ -198,6 +198,24 @@ ci.flush()
 
 
 @test_each(PYTHONS, python_label)
+def places(case, python):
+    """Where the folder is said in other ways: as bytes, with a name that is no UTF-8, in ~/.cirron/config.toml."""
+    need_agent()
+    text = "import cirron as ci, sys\nci.Cirron(%s).profile()\nwith ci.scope('s'): pass\nci.flush()\nprint(ascii(ci.health()['spool_dir']))"
+    home = case.folder / "home"
+    (home / ".cirron").mkdir(parents=True)
+    (home / ".cirron" / "config.toml").write_text("[default]\noutput_dir = 'from_toml/'\nspool_max_bytes = 150\n")
+    for given, place in (("output_dir=b'bytes'", "bytes"), ("output_dir='no\udcff'", "no\udcff"), ("", "from_toml")):
+        r = case.run([python, case.script(text % given.encode("unicode_escape").decode())], env=dict(OFFLINE, HOME=home), cwd=case.folder)
+        case.equal((r.rc, r.err), (0, ""), "exit status, stderr")
+        files = Spool(case, case.folder / place / "spool").files
+        case.equal(len(files), 1, "files in " + ascii(place))  # 150 bytes hold none: only the newest stays
+    r = case.run([python, case.script(text % "")], env=dict(OFFLINE, HOME=home, CIRRON_SPOOL_MAX_BYTES="x", CIRRON_OUTPUT_DIR="from_env"), cwd=case.folder)
+    case.equal((r.rc, r.err), (0, "cirron: CIRRON_SPOOL_MAX_BYTES=x is not allowed: a whole number of bytes above 0; using 1000000000\n"), "a bad value")
+    case.equal(len(Spool(case, case.folder / "from_env" / "spool").files), 2, "what was said to be used holds")
+
+
+@test_each(PYTHONS, python_label)
 def bounded(case, python):
     r, spool = run(case, python, r"""
 import cirron as ci

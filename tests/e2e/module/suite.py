@@ -42,6 +42,12 @@ def profiling(case, python):
 
 
 @test_each(PYTHONS + TORCH, python_label)
+def bad_input(case, python):
+    r = case.run([python, HERE / "bad_input.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
+    case.check(r.rc == 0, r.err[-2000:])
+
+
+@test_each(PYTHONS + TORCH, python_label)
 def wrapping(case, python):
     r = case.run([python, HERE / "wrapping.py"], agent=False, env={"PYTHONPATH": f"{FAKE}:{HERE}"})
     case.check(r.rc == 0, r.err[-2000:])

@@ -766,7 +766,7 @@ class Loops(Test):
         self.assertTrue(Spans()["batch"]["closed"])
         self.assertEqual(list(it), [])
         for thing in (5, None):
-            with self.assertRaisesRegex(TypeError, "not iterable"):
+            with self.assertRaisesRegex(TypeError, "can be iterated over"):
                 ci.epochs(thing)
         with self.assertRaises(TypeError):
             ci.epochs()

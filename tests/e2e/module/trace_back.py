@@ -88,6 +88,44 @@ def formats(case, python):
 
 
 @test_each(PYTHONS, python_label)
+def limited(case, python):
+    """trace_buffer_max_spans: the newest so many are shown; what is written has all."""
+    run(case, python, r"""
+import cirron as ci, json, pathlib
+p = ci.Cirron(trace_buffer_max_spans=10, output=["spool", "log"]).profile(flush_interval=3600)
+assert p.settings["trace_buffer_max_spans"] == 10
+def more():
+    with ci.scope("outer", 1):
+        for i in range(200):
+            with ci.scope("s", i): ci.mark("m", i)
+def shown():
+    t, h = ci.trace("dict"), ci.health()
+    assert t["span_count"] == h["trace_span_count"], (t["span_count"], h)
+    return t["span_count"], [n["index"] for n in t["roots"][0]["children"]][:1], h["trace_drop_count"]
+more()
+assert shown() == (10, [191], 191), shown()
+ci.flush()
+read = lambda: [s["name"] for f in pathlib.Path(".cirron/spool").iterdir() for s in json.loads(f.read_text())["spans"]]
+assert read().count("s") == 200 and ci.health()["spool_lost_bytes"] == 0, read()
+p.shutdown()
+p = ci.profile(output="none")  # says nothing of it
+more()
+assert p.settings["trace_buffer_max_spans"] == 10 and shown()[0] == 10, shown()
+p.shutdown()
+ci.Cirron(trace_buffer_max_spans=120000).profile(output="none")
+for i in range(130000):
+    with ci.scope("t"): pass
+h = ci.health()
+assert h["trace_span_count"] == 120000 == len(ci.trace("dict")["roots"]) and h["trace_bytes"] <= 16 << 20, h
+ci.shutdown()
+ci.Cirron(trace_buffer_max_spans=10**9).profile(output="none")
+for i in range(140000):
+    with ci.scope("u"): pass
+assert 130000 < ci.health()["trace_span_count"] < 140000, ci.health()
+""")
+
+
+@test_each(PYTHONS, python_label)
 def shown(case, python):
     """A terminal that has no dash, a notebook, a table with and without pandas (a stand-in)."""
     out = run(case, python, r"""

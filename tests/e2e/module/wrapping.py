@@ -388,7 +388,7 @@ class Wrap(Test):
             text = str(caught.exception)
             self.assertIn("wrap(): estimator must be an object with fit(), predict()", text)
             self.assertIn(repr(thing), text)
-        self.assertIn("a class: make an object of it first", str(self.error(ci.wrap, Estimator)))
+        self.assertIn("no class: make an object of it first", str(self.error(ci.wrap, Estimator)))
         for args, kwargs in (((), {}), ((Estimator(), 1), {}), ((), {"model": Estimator()})):
             self.error(ci.wrap, *args, **kwargs)
 
@@ -583,7 +583,7 @@ class Watch(Test):
         self.assertEqual(self.names(), ["generator", "discriminator"])
         ci.watch(b, name="discriminator")
         c = Net()
-        for kwargs, error, text in ((dict(name="generator"), ValueError, "watch\\(\\): name must not be that of another watched model, as 'generator' is"),
+        for kwargs, error, text in ((dict(name="generator"), ValueError, "watch\\(\\): name must be a name that no other watched model has, not 'generator'"),
                                     (dict(name=""), ValueError, "name must be a string with at least one character, not ''"),
                                     (dict(name=3), TypeError, "name must be a string or None, not 3"), (dict(namespace="x"), TypeError, "namespace")):
             with self.assertRaisesRegex(error, text):

@@ -195,27 +195,35 @@ except ImportError:
 import cirron as ci, json
 with open("cirron.yaml", "w") as f:
     f.write("name: a\\nframework: pytorch\\ntype: regression\\nversion: '1'\\nprofiling: {snapshots: off, sample_rate: 0.5}\\n")
+os.mkdir(".cirron")
+with open(".cirron/config.toml", "w") as f:
+    f.write("[default]\\nsample_rate = 'x'\\nspool_max_bytes = '5'\\noutput = ['log']\\nworkspace_id = 7\\n[other]\\na = [{b = 1}]\\n")
+os.environ["HOME"] = os.getcwd()
 ci.profile(output="none", frameworks=["torch"])
 with ci.scope("one", 1, a=[1, {"b": None}]):
     ci.mark("m", 2.5, note="n")
 calls = {"tree": lambda: ci.trace("dict", name="one"), "json": lambda: ci.trace("json"), "flush": ci.flush, "health": ci.health,
          "find": ci.find_cirron_yaml, "load": lambda: ci.load_cirron_yaml("cirron.yaml"), "default": ci.get_default,
-         "Cirron": lambda: ci.Cirron(snapshots="off", output=["none"], sample_rate=1), "scope": lambda: ci.Cirron().scope("x")}
+         "Cirron": lambda: ci.Cirron(snapshots="off", output=["none"], sample_rate=1), "scope": lambda: ci.Cirron().scope("x"),
+         "wrong type": lambda: ci.epochs(7), "wrong value": lambda: ci.find_cirron_yaml("a\\0b"), "user": lambda: ci.Cirron().spool_max_bytes,
+         "wrong list": lambda: ci.Cirron(api_key=[1, {2: (None, "x" * 3)}, 10**200]), "wrong text": lambda: ci.Cirron(snapshots="x" * 200)}
 if sys.version_info >= (3, 12): # these crash by themselves when Python functions in Python functions get no memory
     del calls["tree"], calls["json"]
 for name, call in calls.items():
-    call()
     done = raised = 0
-    for n in range(400):
-        _testcapi.set_nomemory(n, n + 1)
+    for n in range(-1, 400):
+        if n >= 0: # once with memory
+            _testcapi.set_nomemory(n, n + 1)
         try:
             call()
             done += 1
         except MemoryError:
             raised += 1
+        except (TypeError, ValueError):
+            done += name.startswith("wrong")
         finally:
             _testcapi.remove_mem_hooks()
-    assert done and done + raised == 400, name
+    assert done and done + raised == 401, name
 print(ci.trace("dict")["span_count"] >= 1, ci.load_cirron_yaml().profiling.sample_rate)
 """
 

@@ -6,7 +6,7 @@ ValueError for wrong arguments, never wait, and print nothing. Any thread may ca
 import os
 import pathlib
 import types
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Type, TypedDict, TypeVar, Union, final, overload
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Optional, Sequence, Type, TypedDict, TypeVar, Union, final, overload
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ class Cirron:
         sample_rate: Optional[float] = None,
         flush_interval: Optional[float] = None,
         spool_max_bytes: Optional[int] = None,
-        ingest_path: Optional[_Path] = None,
+        ingest_path: Optional[str] = None,
         load_warn_bytes: Optional[int] = None,
         load_max_bytes: Optional[int] = None,
         output: Union[None, _Sink, Sequence[_Sink]] = None,
@@ -173,7 +173,7 @@ class Cirron:
     def trace_buffer_max_spans(self) -> int: ...
     def profile(
         self,
-        config: Optional[Mapping[str, Any]] = None,
+        config: Optional[Dict[str, Any]] = None,
         *,
         frameworks: Optional[Sequence[str]] = None,
         snapshots: Optional[_Snapshots] = None,
@@ -244,7 +244,7 @@ def batches(iterable: Iterable[_T], /) -> LoopIterator[_T]: ...
 def watch(model: Any, name: Optional[str] = None) -> None: ...
 def wrap(estimator: _T) -> _T: ...
 def profile(
-    config: Optional[Mapping[str, Any]] = None,
+    config: Optional[Dict[str, Any]] = None,
     frameworks: Optional[Sequence[str]] = None,
     snapshots: Optional[_Snapshots] = None,
     sample_rate: Optional[float] = None,
