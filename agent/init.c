@@ -45,6 +45,7 @@ static void agent_forked(void) {
   torch_forget();
   task_forget();
   module_left_forget();
+  module_json_forget();
 }
 
 static bool started_on; /* tracing was on when the interpreter was found */

@@ -165,6 +165,7 @@ static PyObject *mark_named(PyObject *module, struct mark *m, PyObject *const *a
   size_t len = module_json_end(&json);
   if (mark_put(py.PyModule_GetState(module), m, len ? buffer : NULL, len) < 0)
     return NULL;
+  module_json_count(&json, &(struct module_json_losses){0});
   return module_none();
 }
 

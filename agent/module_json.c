@@ -54,11 +54,19 @@ static int put_text(struct module_json *json, const char *text, size_t len) {
   return r ? r : put(json, "\"", 1);
 }
 
+/* Not more than so many bytes of it. */
+static int put_cut(struct module_json *json, const char *text, size_t len, size_t max) {
+  json->changed = json->changed || len > max;
+  return put_text(json, text, utf8_cut(text, len, max));
+}
+
 static int put_string(struct module_json *json, PyObject *string, size_t max) {
   struct module_text text;
-  if (!module_text(string, &text))
+  if (!module_text(string, &text)) {
+    json->changed = true;
     return put(json, "null", 4);
-  int r = put_text(json, text.text, utf8_cut(text.text, text.len, max));
+  }
+  int r = put_cut(json, text.text, text.len, max);
   module_text_drop(&text);
   return r;
 }
@@ -66,6 +74,7 @@ static int put_string(struct module_json *json, PyObject *string, size_t max) {
 /* Anything as its str(), or its class name where that fails. */
 static int put_str(struct module_json *json, PyObject *value, size_t max) {
   PyObject *string = py.PyObject_Str(value);
+  json->changed = true;
   if (string) {
     int r = put_string(json, string, max);
     py.Py_DecRef(string);
@@ -113,7 +122,7 @@ static int put_scalar(struct module_json *json, PyObject *value) {
   if (r < 0)
     return put_str(json, value, STR_BYTES);
   if (scalar.type == MARK_STRING)
-    r = put_text(json, scalar.text, utf8_cut(scalar.text, scalar.text_len, TEXT_BYTES));
+    r = put_cut(json, scalar.text, scalar.text_len, TEXT_BYTES);
   else if (scalar.type == MARK_FLOAT)
     r = put_float(json, scalar.f);
   else if (scalar.type == MARK_BOOL)
@@ -186,6 +195,7 @@ static PyObject *container_copy(PyObject *value, Py_ssize_t *n) {
 static int put_summary(struct module_json *json, PyObject *value) {
   char text[STR_BYTES];
   Py_ssize_t n = 0;
+  json->changed = true;
   module_drop(container_copy(value, &n));
   int len = snprintf(text, sizeof text, "<%.200s of %zd>", py_class_name(value), n);
   return put_text(json, text, (size_t)len);
@@ -216,6 +226,7 @@ int module_json_entry(struct module_json *json, PyObject *key, PyObject *value) 
   char *before = json->at;
   int r = before == json->begin + 1 ? 0 : put(json, ",", 1);
   char *after_comma = json->at;
+  json->changed = false;
   if (r == 0)
     r = put_member(json, key, value, 0);
   if (r == -ENOSPC && is_container(value)) {
@@ -228,8 +239,8 @@ int module_json_entry(struct module_json *json, PyObject *key, PyObject *value) 
   }
   if (r < 0)
     json->at = before;
-  if (r == -ENOSPC)
-    json->left_out++;
+  json->losses.coerced += r == 0 && json->changed;
+  json->losses.left_out += r == -ENOSPC;
   return r == -ECANCELED ? r : 0;
 }
 
@@ -261,12 +272,37 @@ int module_json_dict(struct module_json *json, PyObject *dict, bool own) {
 }
 
 size_t module_json_end(struct module_json *json) {
-  if (json->left_out) {
+  if (json->losses.left_out) {
     const char *comma = json->at == json->begin + 1 ? "" : ",";
-    json->at += snprintf(json->at, TAIL_BYTES - 1, "%s\"cirron.left_out\":%u", comma, json->left_out);
+    json->at += snprintf(json->at, TAIL_BYTES - 1, "%s\"cirron.left_out\":%u", comma, json->losses.left_out);
   }
   if (json->at == json->begin + 1)
     return 0;
   *json->at++ = '}';
   return (size_t)(json->at - json->begin);
+}
+
+/* --- what was lost --- */
+
+static _Atomic uint64_t coerced, left_out;
+
+static void count(_Atomic uint64_t *total, unsigned now, unsigned before) {
+  if (now != before)
+    atomic_fetch_add_explicit(total, (uint64_t)now - before, memory_order_relaxed); /* may go down: modulo 2^64 */
+}
+
+void module_json_count(const struct module_json *json, struct module_json_losses *counted) {
+  count(&coerced, json->losses.coerced, counted->coerced);
+  count(&left_out, json->losses.left_out, counted->left_out);
+  *counted = json->losses;
+}
+
+struct module_json_totals module_json_totals(void) {
+  return (struct module_json_totals){.coerced = atomic_load_explicit(&coerced, memory_order_relaxed),
+                                     .left_out = atomic_load_explicit(&left_out, memory_order_relaxed)};
+}
+
+void module_json_forget(void) {
+  atomic_store(&coerced, 0);
+  atomic_store(&left_out, 0);
 }

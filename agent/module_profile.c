@@ -325,9 +325,11 @@ static PyObject *installed(bool on) {
 
 static int set_drops(PyObject *dict) {
   struct drops d = count_drops();
+  struct module_json_totals attrs = module_json_totals();
   return set_count(dict, "scope_drop_count", d.depth + d.spans) || set_count(dict, "mark_drop_count", d.marks + d.refused) ||
          set_count(dict, "mark_refused_count", d.refused) || set_count(dict, "name_drop_count", d.names) ||
-         set_count(dict, "ring_drop_count", d.rings);
+         set_count(dict, "ring_drop_count", d.rings) || set_count(dict, "attr_coerced_count", attrs.coerced) ||
+         set_count(dict, "attr_drop_count", attrs.left_out);
 }
 
 static int set_transport(PyObject *dict, const struct session *session) {

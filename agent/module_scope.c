@@ -27,9 +27,10 @@ struct use {
   int64_t index;
   struct module_span span; /* `here` is also set where none could be opened */
   uint64_t parent;
-  char *json;      /* borrowed by the span */
-  PyObject *uses;  /* further uses, newest first; owns them */
-  PyObject *older; /* next in that list */
+  char *json;                       /* borrowed by the span */
+  struct module_json_losses losses; /* of it, as counted */
+  PyObject *uses;                   /* further uses, newest first; owns them */
+  PyObject *older;                  /* next in that list */
   bool used, inside;
   bool lost;           /* left on another thread than the span's, which may still point here */
   _Atomic bool locked; /* protects uses, older, used, inside; held for a few instructions, taken in free-threaded builds only */
@@ -64,6 +65,7 @@ static int encode(struct use *u, size_t *len) {
   int r = module_json_dict(&json, attrs, !u->attrs);
   py.Py_DecRef(attrs);
   size_t n = module_json_end(&json);
+  module_json_count(&json, &u->losses);
   char *text = n ? malloc(n) : NULL;
   if (text) {
     memcpy(text, buffer, n);

@@ -202,15 +202,28 @@ uint32_t module_exception(PyObject *type, PyObject *value);
 int module_value(PyObject *object, struct scope_value *out, struct module_text *text);
 
 /* Attributes as one JSON object, entry by entry, into a buffer that always stays a whole object. */
+struct module_json_losses { /* entries that are not there as they were given */
+  unsigned coerced;         /* as the str() of what no JSON holds, or shortened */
+  unsigned left_out;        /* there was no room for them; said in the text */
+};
 struct module_json {
   char *begin, *at, *end;
-  unsigned left_out; /* entries for which there was no room; said in the text */
+  struct module_json_losses losses;
+  bool changed; /* the entry that is being written */
 };
 void module_json_begin(struct module_json *json, char *buffer, size_t size);
 int module_json_entry(struct module_json *json, PyObject *key, PyObject *value); /* 0 or -ECANCELED */
 /* All entries of a dict: the same. `own`: nobody else has the dict, so nothing can change it meanwhile. */
 int module_json_dict(struct module_json *json, PyObject *dict, bool own);
 size_t module_json_end(struct module_json *json); /* its length; 0: nothing in it */
+
+/* Counts what was lost for health(). *counted: what was counted before for the same span, whose place this takes. */
+void module_json_count(const struct module_json *json, struct module_json_losses *counted);
+struct module_json_totals {
+  uint64_t coerced, left_out; /* of this process and session */
+};
+struct module_json_totals module_json_totals(void);
+void module_json_forget(void); /* in the child of a fork, and where a session begins */
 
 /* Makes the exception classes and shows them in the module. 0, or -1 with an error. */
 int module_errors(PyObject *module, struct module_errors *errors);

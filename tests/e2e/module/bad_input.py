@@ -133,7 +133,7 @@ class Tests(Files):
     def nothing(self):
         """What has happened so far: no handle, no span, no file, nothing counted."""
         h = ci.health()
-        return (fake.fake_take(), h["enabled"], h["watched"], h["mark_drop_count"], fake.fake_frameworks(),
+        return (fake.fake_take(), h["enabled"], h["watched"], h["mark_drop_count"], h["attr_coerced_count"], h["attr_drop_count"], fake.fake_frameworks(),
                 sorted(os.listdir(str(self.top))), sorted(os.listdir(str(self.deep))), ci.Cirron().trace_buffer_max_spans)
 
     def test_all(self):

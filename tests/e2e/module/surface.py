@@ -401,6 +401,61 @@ class Attributes(Test):
         ci.mark("m", 1, **{"k%d" % i: "x" * 1000 for i in range(100)})
         self.assertGreater(Spans().marks[0]["attrs"]["cirron.left_out"], 90)
 
+    def lost(self, do):
+        """What health() counts more after do(): attributes that are not there as given, and that are not there."""
+        before = ci.health()
+        do()
+        after = ci.health()
+        return tuple(after[k] - before[k] for k in ("attr_coerced_count", "attr_drop_count"))
+
+    def test_counted(self):
+        class Color(enum.IntEnum):
+            RED = 3
+
+        for attrs, expected in ((dict(a=1, b="x" * 4096, c=[1, {"k": None}], d=float("nan"), e=Color.RED, f=fractions.Fraction(1, 2), g=True), (0, 0)),
+                                (dict(a=object(), b=Bad(), c=1, d={1, 2}, e=b"raw", f=2**80), (5, 0)), (dict(a="x" * 4097), (1, 0)),
+                                (dict(a=[object(), object(), 1], b={"k": {"l": 1j}}, c={1: 2}, d={"x" * 257: 1}), (4, 0)),
+                                (dict(a=list(range(100000)), b=1), (1, 0)), ({"k" * 257: 1}, (1, 0)),
+                                ({"k%d" % i: "x" * 1000 for i in range(100)}, (0, 86)), ({"k%d" % i: Bad() for i in range(3)}, (3, 0))):
+            self.assertEqual(self.lost(lambda: self.encoded(**attrs)), expected, list(attrs))
+            self.assertEqual(self.lost(lambda: ci.scope("a", **attrs)), (0, 0))  # not entered
+            left_out = expected if expected[1] == 0 else (0, 95)
+            self.assertEqual(self.lost(lambda: ci.mark("m", 1, **attrs)), left_out, list(attrs))
+
+    def test_counted_once(self):
+        """Attributes that are written again count as they are in the end."""
+        def more():
+            with ci.scope("a", x=Bad()) as a:
+                a.attrs["y"] = Bad()
+
+        def less():
+            with ci.scope("a", x=Bad(), y=Bad()) as a:
+                del a.attrs["y"]
+                with ci.scope("b"):
+                    pass
+
+        def same():
+            with ci.scope("a", x=Bad()) as a:
+                a.attrs, ci.mark("m", 1)
+
+        self.assertEqual([self.lost(x) for x in (more, less, same)], [(2, 0), (1, 0), (1, 0)])
+
+    def test_not_counted_when_off(self):
+        class Asked:
+            def __str__(self):
+                raise KeyboardInterrupt
+
+        def do():
+            with ci.scope("a", x=Asked()):
+                ci.mark("m", 1, x=Asked())
+
+        fake.fake_off(1)
+        try:
+            self.assertEqual(self.lost(do), (0, 0))
+        finally:
+            fake.fake_off(0)
+        self.assertEqual(self.lost(lambda: self.assertRaises(ValueError, ci.mark, "m", 1, x=Asked(), kind="x")), (0, 0))
+
     def test_changing_while_encoded(self):
         class Sly:
             def __str__(self):

@@ -126,6 +126,26 @@ assert 130000 < ci.health()["trace_span_count"] < 140000, ci.health()
 
 
 @test_each(PYTHONS, python_label)
+def attributes_are_counted(case, python):
+    """In the child of a fork and after shutdown() from the beginning, like all that is counted."""
+    run(case, python, r"""
+import cirron as ci, os
+count = lambda: (ci.health()["attr_coerced_count"], ci.health()["attr_drop_count"])
+ci.profile(output="none")
+with ci.scope("s", x=object(), y=[object()], z=1):
+    ci.mark("m", 1, x=object())
+    with ci.scope("t", **{"k%d" % i: "x" * 1000 for i in range(20)}): pass
+assert count() == (3, 6), count()
+if os.fork() == 0:
+    os._exit(0 if count() == (0, 0) else 1)
+assert os.wait()[1] == 0
+ci.shutdown()
+ci.profile(output="none")
+assert count() == (0, 0), count()
+""")
+
+
+@test_each(PYTHONS, python_label)
 def shown(case, python):
     """A terminal that has no dash, a notebook, a table with and without pandas (a stand-in)."""
     out = run(case, python, r"""

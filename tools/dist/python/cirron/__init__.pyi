@@ -63,6 +63,8 @@ class _Health(TypedDict):
     mark_refused_count: int
     name_drop_count: int
     ring_drop_count: int
+    attr_coerced_count: int  # attributes that are kept as their str(), or shortened
+    attr_drop_count: int  # attributes for which there was no room
     trace_span_count: int
     trace_bytes: int
     trace_drop_count: int
