@@ -207,7 +207,7 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "are open at a time in a thread or task; deeper ones are counted and not kept. Attributes take up to\n"                      \
   "15,000 bytes as JSON, texts in them 4,096; what is longer is shortened."
 #define DOC_MARK                                                                                                               \
-  "mark(name, value, kind='point', **attrs)\n--\n\n"                                                                           \
+  "mark(name, value, *, kind='point', **attrs)\n--\n\n"                                                                        \
   "Notes a value on the innermost open span of this thread, else on the session. kind='summary'\n"                             \
   "says that it is the one value that stands for the whole span.\n\n"                                                          \
   "Values are numbers (whole ones up to 64 bits), truth values and texts (up to 9,000 bytes of\n"                              \

@@ -101,7 +101,9 @@ static int add_functions(PyObject *module, PyObject *type) {
 int module_cirron_type(PyObject *module, PyObject **place) {
   static struct py_method methods[] = {
       {"profile", MODULE_CALL(profile), PY_METH_VARARGS | PY_METH_KEYWORDS,
-       "profile(config=None, *, ...)\n--\n\nThe same as cirron.profile(), with this object's settings beneath the arguments."},
+       "profile($self, /, config=None, *, frameworks=None, snapshots=None, sample_rate=None,\n"
+       "        flush_interval=None, enabled=True, path=None, output=None)\n--\n\n"
+       "The same as cirron.profile(), with this object's settings beneath the arguments."},
       {0},
   };
   static struct module_getset members[FIELDS + 1];
@@ -110,9 +112,11 @@ int module_cirron_type(PyObject *module, PyObject **place) {
       {SLOT_DEALLOC, cirron_dealloc},
       {SLOT_METHODS, methods},
       {SLOT_GETSET, members},
-      {SLOT_DOC, "Settings of one's own: Cirron(output_dir=..., snapshots=..., ...), all by name. What is not given\n"
-                 "is taken from CIRRON_..., from [default] of ~/.cirron/config.toml, and from what is built in.\n"
-                 "profile() of it uses them."},
+      {SLOT_DOC, "Cirron(*, api_key=None, api_endpoint=None, workspace_id=None, output_dir=None, snapshots=None,\n"
+                 "       sample_rate=None, flush_interval=None, spool_max_bytes=None, ingest_path=None,\n"
+                 "       load_warn_bytes=None, load_max_bytes=None, output=None, trace_buffer_max_spans=None)\n--\n\n"
+                 "Settings of one's own, all by name. What is not given is taken from CIRRON_..., from [default]\n"
+                 "of ~/.cirron/config.toml, and from what is built in. profile() of it uses them."},
       {0, NULL},
   };
   for (size_t i = 0; i < FIELDS; i++)

@@ -125,9 +125,16 @@ static int iter_bool(PyObject *self) {
   return 1;
 }
 
+static PyObject *iter_of_what(PyObject *type, PyObject *what) {
+  (void)what;
+  py.Py_IncRef(type);
+  return type;
+}
+
 PyObject *module_iter_type(void) {
   static struct py_method methods[] = {
-      {"close", iter_close, PY_METH_NOARGS, "Closes the open span and lets go of the iterable."},
+      {"close", iter_close, PY_METH_NOARGS, "close($self, /)\n--\n\nCloses the open span and lets go of the iterable."},
+      {"__class_getitem__", iter_of_what, PY_METH_O | PY_METH_CLASS, "LoopIterator[int], for annotations: the class itself."},
       {0},
   };
   static struct py_slot slots[] = {

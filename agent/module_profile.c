@@ -433,10 +433,11 @@ static PyObject *get_context(PyObject *self, void *unused) {
 
 PyObject *module_profiler_type(void) {
   static struct py_method methods[] = {
-      {"trace", MODULE_CALL(module_trace_of_handle), PY_METH_VARARGS | PY_METH_KEYWORDS, "The same as cirron.trace()."},
-      {"flush", module_flush, PY_METH_NOARGS, "The same as cirron.flush()."},
-      {"shutdown", shutdown_handle, PY_METH_NOARGS, "The same as cirron.shutdown()."},
-      {"health", module_health, PY_METH_NOARGS, "The same as cirron.health()."},
+      {"trace", MODULE_CALL(module_trace_of_handle), PY_METH_VARARGS | PY_METH_KEYWORDS,
+       "trace($self, /, format='tree', name=None, last=None)\n--\n\nThe same as cirron.trace()."},
+      {"flush", module_flush, PY_METH_NOARGS, "flush($self, /)\n--\n\nThe same as cirron.flush()."},
+      {"shutdown", shutdown_handle, PY_METH_NOARGS, "shutdown($self, /)\n--\n\nThe same as cirron.shutdown()."},
+      {"health", module_health, PY_METH_NOARGS, "health($self, /)\n--\n\nThe same as cirron.health()."},
       {0},
   };
   static struct module_getset members[] = {

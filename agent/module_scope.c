@@ -371,8 +371,10 @@ static PyObject *get_attrs(PyObject *self, void *unused) {
 
 PyObject *module_scope_type(void) {
   static struct py_method methods[] = {
-      {"__enter__", scope_enter, PY_METH_NOARGS, "Opens the span. Returns the object that stands for it."},
-      {"__exit__", MODULE_CALL(scope_exit), PY_METH_FASTCALL, "Closes the span. An exception is noted and goes on."},
+      {"__enter__", scope_enter, PY_METH_NOARGS,
+       "__enter__($self, /)\n--\n\nOpens the span. Returns the object that stands for it."},
+      {"__exit__", MODULE_CALL(scope_exit), PY_METH_FASTCALL,
+       "__exit__($self, type, value, traceback, /)\n--\n\nCloses the span. An exception is noted and goes on."},
       {0},
   };
   static struct module_getset members[] = {

@@ -31,7 +31,7 @@ struct py_method { /* PyMethodDef */
 #define PY_METH_KEYWORDS 0x2
 #define PY_METH_NOARGS 0x4
 #define PY_METH_O 0x8
-#define PY_METH_O 0x8
+#define PY_METH_CLASS 0x10
 #define PY_METH_FASTCALL 0x80
 
 struct py_slot { /* PyType_Slot */

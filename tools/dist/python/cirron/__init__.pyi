@@ -6,13 +6,14 @@ ValueError for wrong arguments, never wait, and print nothing. Any thread may ca
 import os
 import pathlib
 import types
-from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Optional, Sequence, Type, TypedDict, TypeVar, Union, final, overload
+from typing import Any, Callable, Dict, Generic, Iterable, List, Literal, Optional, Tuple, Type, TypedDict, TypeVar, Union, final, overload
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Path = Union[str, "os.PathLike[str]"]
 _Snapshots = Literal["stats", "sampled", "full", "off"]
 _Sink = Literal["spool", "stdout", "log", "none"]
+_Output = Union[None, _Sink, List[_Sink], Tuple[_Sink, ...]]
 
 __version__: str
 
@@ -32,7 +33,7 @@ class _Span(TypedDict):
     cpu_ns: Optional[int]
     gpu_ns: Optional[int]
     memory_peak_bytes: Optional[int]
-    attrs: Optional[Dict[str, Any]]
+    attrs: Dict[str, Any]
     marks: List[_Mark]
     children: List[_Span]
     pid: int
@@ -91,7 +92,7 @@ class Scope:
     @property
     def attrs(self) -> Dict[str, Any]: ...
     def __enter__(self) -> Scope: ...
-    def __exit__(self, type: Optional[Type[BaseException]], value: Optional[BaseException], traceback: Optional[types.TracebackType], /) -> Optional[bool]: ...
+    def __exit__(self, type: Optional[Type[BaseException]], value: Optional[BaseException], traceback: Optional[types.TracebackType], /) -> None: ...
     def __call__(self, function: _F, /) -> _F: ...
 
 @final
@@ -130,8 +131,8 @@ class Profiler:
 
 @final
 class Cirron:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         api_key: Optional[str] = None,
         api_endpoint: Optional[str] = None,
@@ -144,9 +145,9 @@ class Cirron:
         ingest_path: Optional[str] = None,
         load_warn_bytes: Optional[int] = None,
         load_max_bytes: Optional[int] = None,
-        output: Union[None, _Sink, Sequence[_Sink]] = None,
+        output: _Output = None,
         trace_buffer_max_spans: Optional[int] = None,
-    ) -> None: ...
+    ) -> Cirron: ...
     @property
     def api_key(self) -> Optional[str]: ...
     @property
@@ -177,18 +178,18 @@ class Cirron:
         self,
         config: Optional[Dict[str, Any]] = None,
         *,
-        frameworks: Optional[Sequence[str]] = None,
+        frameworks: Union[None, List[str], Tuple[str, ...]] = None,
         snapshots: Optional[_Snapshots] = None,
         sample_rate: Optional[float] = None,
         flush_interval: Optional[float] = None,
         enabled: bool = True,
         path: Optional[_Path] = None,
-        output: Union[None, _Sink, Sequence[_Sink]] = None,
+        output: _Output = None,
     ) -> Profiler: ...
     @staticmethod
     def scope(name: str, index: Optional[int] = None, **attrs: Any) -> Scope: ...
     @staticmethod
-    def mark(name: str, value: Any, kind: Literal["point", "summary"] = "point", **attrs: Any) -> None: ...
+    def mark(name: str, value: Any, *, kind: Literal["point", "summary"] = "point", **attrs: Any) -> None: ...
     @staticmethod
     def epochs(iterable: Iterable[_T], /) -> LoopIterator[_T]: ...
     @staticmethod
@@ -211,6 +212,7 @@ class Cirron:
 class WrappedEstimator:
     @property
     def __wrapped__(self) -> Any: ...
+    def __getattr__(self, name: str, /) -> Any: ...  # the estimator's
     def __copy__(self) -> Any: ...
     def __deepcopy__(self, memo: Dict[int, Any], /) -> Any: ...
 
@@ -240,20 +242,20 @@ class ServingConfig(types.SimpleNamespace):
     output_schema: Any
 
 def scope(name: str, index: Optional[int] = None, **attrs: Any) -> Scope: ...
-def mark(name: str, value: Any, kind: Literal["point", "summary"] = "point", **attrs: Any) -> None: ...
+def mark(name: str, value: Any, *, kind: Literal["point", "summary"] = "point", **attrs: Any) -> None: ...
 def epochs(iterable: Iterable[_T], /) -> LoopIterator[_T]: ...
 def batches(iterable: Iterable[_T], /) -> LoopIterator[_T]: ...
 def watch(model: Any, name: Optional[str] = None) -> None: ...
 def wrap(estimator: _T) -> _T: ...
 def profile(
     config: Optional[Dict[str, Any]] = None,
-    frameworks: Optional[Sequence[str]] = None,
+    frameworks: Union[None, List[str], Tuple[str, ...]] = None,
     snapshots: Optional[_Snapshots] = None,
     sample_rate: Optional[float] = None,
     flush_interval: Optional[float] = None,
     enabled: bool = True,
     path: Optional[_Path] = None,
-    output: Union[None, _Sink, Sequence[_Sink]] = None,
+    output: _Output = None,
 ) -> Profiler: ...
 @overload
 def trace(format: Literal["tree"] = "tree", name: Optional[str] = None, last: Optional[int] = None) -> None: ...
