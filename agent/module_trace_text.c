@@ -1,8 +1,9 @@
 /* trace(): its Python half, which makes trees, tables and text of the rows that module_trace.c has read.
  *
  * A span is (number, parent's number, name, index, start, end or None, cpu time, attributes as JSON, mode, module, exception, error,
- * thread), a mark (time, number, span's number, name, value, kind). Spans may come twice: the first counts. Nothing here is recursive, since tasks that
- * begin in each other lie as deep as the script likes.
+ * thread), a mark (time, number, span's number, name, value, kind). Spans may come twice: the first counts. Nothing here is recursive,
+ * since tasks that begin in each other lie as deep as the script likes. COLUMNS are those of a data frame with pandas' names of their types:
+ * the ones that can miss a value without becoming something else, where one can be missing.
  */
 #include "module_trace.h"
 
@@ -11,8 +12,10 @@ const char module_trace_text[] =
     "import sys\n"
     "POINTS = 1024\n"
     "held = {}\n"
-    "FIELDS = ('id', 'parent_id', 'name', 'index', 'wall_us', 'cpu_ns', 'gpu_ns', 'memory_peak_bytes')\n"
-    "MORE = ('start_ns', 'end_ns', 'pid', 'thread_id', 'rank', 'attrs')\n"
+    "COLUMNS = {'id': 'string', 'parent_id': 'string', 'name': 'string', 'index': 'Int64', 'wall_us': 'Int64', 'cpu_ns': "
+    "'Int64',\n"
+    "           'gpu_ns': 'Int64', 'memory_peak_bytes': 'Int64', 'mark_count': 'int64', 'depth': 'int64',\n"
+    "           'start_ns': 'int64', 'end_ns': 'Int64', 'pid': 'int64', 'thread_id': 'int64', 'rank': 'int64', 'attrs': 'object'}\n"
     "class Tree:\n"
     "    def __init__(self, text):\n"
     "        self.text = text\n"
@@ -119,14 +122,15 @@ const char module_trace_text[] =
     "        import pandas\n"
     "    except ImportError:\n"
     "        raise missing(\"trace(format='df') needs pandas, which is not installed: pip install pandas\") from None\n"
-    "    rows, there = [], set(chosen)\n"
+    "    table, there = {column: [] for column in COLUMNS}, set(chosen)\n"
     "    for number in chosen:\n"
     "        depth, above = 0, number\n"
     "        while parents[above] in there and depth < len(there):\n"
     "            depth, above = depth + 1, parents[above]\n"
-    "        node = nodes[number]\n"
-    "        rows.append([node[field] for field in FIELDS] + [len(node['marks']), depth] + [node[field] for field in MORE])\n"
-    "    return pandas.DataFrame(rows, columns=list(FIELDS) + ['mark_count', 'depth'] + list(MORE))\n"
+    "        row = dict(nodes[number], mark_count=len(nodes[number]['marks']), depth=depth)\n"
+    "        for column, values in table.items():\n"
+    "            values.append(row[column])\n"
+    "    return pandas.DataFrame({column: pandas.array(values, dtype=COLUMNS[column]) for column, values in table.items()})\n"
     "def trace(data, format, name, last, missing):\n"
     "    nodes, parents = gather(*data, convert=plain if format == 'json' else lambda value: value)\n"
     "    chosen = select(nodes, parents, name, last)\n"

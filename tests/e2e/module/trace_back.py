@@ -1,9 +1,10 @@
 """trace(): what the process recorded, read back in it."""
 import json
 import re
+import subprocess
 
 from common import TORCH, need_agent
-from harness import PYTHONS, python_label, test, test_each
+from harness import PYTHONS, Skip, clean_env, python_label, test, test_each
 
 OFFLINE = {"CIRRON_AUTOSTART": 0}
 
@@ -147,7 +148,7 @@ assert count() == (0, 0), count()
 
 @test_each(PYTHONS, python_label)
 def shown(case, python):
-    """A terminal that has no dash, a notebook, a table with and without pandas (a stand-in)."""
+    """A terminal that has no dash, a notebook, a table where there is no pandas."""
     out = run(case, python, r"""
 import cirron as ci, sys, types
 with ci.scope("a"):
@@ -171,20 +172,117 @@ except ci.CirronDependencyError as error:
     assert "pandas" in str(error)
 else:
     raise AssertionError
-class DataFrame:
-    def __init__(self, rows, columns):
-        self.rows, self.columns = rows, columns
-sys.modules["pandas"] = types.SimpleNamespace(DataFrame=DataFrame)
-table = ci.trace("df")
-assert table.columns == ("id parent_id name index wall_us cpu_ns gpu_ns memory_peak_bytes mark_count depth "
-                         "start_ns end_ns pid thread_id rank attrs").split()
-assert [row[2:4] + row[8:10] for row in table.rows] == [["a", None, 0, 0], ["b", 1, 1, 1]], table.rows
-nodes = [ci.trace("dict")["roots"][0]] + ci.trace("dict")["roots"][0]["children"]
-assert [row[10:] for row in table.rows] == [[n[k] for k in table.columns[10:]] for n in nodes], table.rows
-assert [row[2] for row in ci.trace("df", last=2).rows] == ["a", "b"]  # the most recent first
 """, env={"PYTHONIOENCODING": "ascii"})
     lines = out.splitlines()
     case.check(len(lines) == 4 and lines[0].startswith("a ? ") and lines[1].startswith("  b[1] ? "), out)
+
+
+def has_pandas(python):
+    return subprocess.run([python, "-c", "import pandas"], stdin=subprocess.DEVNULL, capture_output=True, env=clean_env()).returncode == 0
+
+
+PANDAS = [p for p in PYTHONS + TORCH if has_pandas(p)]
+TABLE = r"""
+import cirron as ci
+COLUMNS = "id parent_id name index wall_us cpu_ns gpu_ns memory_peak_bytes mark_count depth".split()
+BIG = 2**62 + 1  # not to be kept as a float
+empty = ci.trace("df")
+for i in range(4):
+    with ci.scope("outer", i if i else BIG):
+        for j in range(i):
+            with ci.scope("inner", j):
+                ci.mark("m", j)
+                ci.mark("n", j)
+with ci.scope("plain"):
+    pass
+held = ci.scope("held").__enter__()
+with ci.scope("in it", -3):
+    pass
+table = ci.trace("df")
+MORE = [("start_ns", "int64"), ("end_ns", "Int64"), ("pid", "int64"), ("thread_id", "int64"), ("rank", "int64"), ("attrs", "object")]
+nodes, more = {}, []
+def walk(found, depth):
+    for n in found:
+        more.append(tuple(n[k] for k, _ in MORE))
+        nodes[n["id"]] = [n["id"], n["parent_id"], n["name"], n["index"], n["wall_us"], n["cpu_ns"], None, None, len(n["marks"]), depth]
+        walk(n["children"], depth + 1)
+walk(ci.trace("dict")["roots"], 0)
+"""
+
+
+@test_each([p for p in PYTHONS if p not in PANDAS], python_label)
+def table_of_a_stand_in(case, python):
+    """What pandas is asked for."""
+    run(case, python, r"""
+import sys, types
+class DataFrame:
+    def __init__(self, table):
+        self.table, self.columns = {k: v[0] for k, v in table.items()}, list(table)
+        self.types = [v[1] for v in table.values()]
+sys.modules["pandas"] = types.SimpleNamespace(DataFrame=DataFrame, array=lambda values, dtype: (list(values), dtype))
+""" + TABLE + r"""
+def rows(t):
+    return [list(row) for row in zip(*(t.table[c] for c in COLUMNS))]
+assert table.columns[:10] == empty.columns[:10] == COLUMNS, table.columns
+assert table.types[:10] == ["string"] * 3 + ["Int64"] * 5 + ["int64"] * 2, table.types
+assert list(zip(table.columns, table.types))[10:] == MORE, table.types
+assert list(zip(*(table.table[c] for c, _ in MORE))) == more, table.table
+assert rows(empty) == [] and rows(table) == list(nodes.values()), rows(table)
+assert [r[2:4] for r in rows(ci.trace("df", name="inner", last=2))] == [["inner", 2], ["inner", 1]]
+""")
+
+
+@test
+def some_have_pandas(case):
+    if not PANDAS:
+        raise Skip("no interpreter here has pandas")
+
+
+@test_each(PANDAS, python_label)
+def table(case, python):
+    """Columns, their order and types, the same for an empty one; what is missing is NA; tables do what tables are for."""
+    run(case, python, "import pandas\n" + TABLE + r"""
+TYPES = ["string"] * 3 + ["Int64"] * 5 + ["int64"] * 2
+assert [(c, str(t)) for c, t in table.dtypes.items()][10:] == MORE, table.dtypes
+assert [tuple(None if x is pandas.NA else x for x in row) for row in table[[c for c, _ in MORE]].itertuples(index=False, name=None)] == more
+for t in table, empty, ci.trace("df", name="nothing"), ci.trace("df", last=0):
+    assert isinstance(t, pandas.DataFrame) and list(t.columns)[:10] == COLUMNS, t.columns
+    assert [str(x) for x in t.dtypes][:10] == TYPES, t.dtypes
+assert len(empty) == 0 and len(table) == 13 == len(nodes)
+assert list(table.index) == list(range(13))
+
+# The same as the tree has, in the same order.
+got = [[None if x is pandas.NA else x for x in row] for row in table[COLUMNS].itertuples(index=False, name=None)]
+assert got == list(nodes.values()), (got, nodes)
+assert table["index"][0] == 2**62 + 1 and table["index"].isna().sum() == 2
+assert table[table["index"] == -3]["name"].tolist() == ["in it"]
+assert table[table.name == "held"].wall_us.isna().all() and table.wall_us.isna().sum() == 1
+assert table.gpu_ns.isna().all() and table.parent_id.notna().all()
+
+assert table.groupby("name").wall_us.count().to_dict() == {"held": 0, "in it": 1, "inner": 6, "outer": 4, "plain": 1}
+by_name = table.groupby("name")["wall_us"]
+inner = sorted(r[4] for r in nodes.values() if r[2] == "inner")
+assert by_name.sum()["inner"] == sum(inner) and by_name.max()["inner"] == inner[-1]
+assert by_name.quantile(0.5)["inner"] == (inner[2] + inner[3]) / 2 == by_name.median()["inner"]
+assert table.wall_us.quantile([0, 1]).tolist() == [min(x[4] for x in nodes.values() if x[4] is not None), max(x[4] for x in nodes.values() if x[4] is not None)]
+assert table.merge(table, left_on="parent_id", right_on="id")["name_y"].tolist() == ["outer"] * 6 + ["held"]
+assert table.sort_values("wall_us").name.tolist()[-1] == "held"  # NA last
+assert table.mark_count.sum() == 12 and table.depth.max() == 1
+assert len(pandas.concat([empty, table]).dropna(subset=["index"])) == 11 and (pandas.concat([empty, table]).dtypes == table.dtypes).all()
+assert pandas.read_csv(__import__("io").StringIO(table.to_csv(index=False)))["index"].dropna().shape == (11,)
+assert '"name":"plain","index":null' in table.to_json(orient="records")
+
+def last(n, **more):
+    t = ci.trace("df", last=n, **more)
+    return [(name, None if index is pandas.NA else index) for name, index in zip(t["name"], t["index"])]
+assert last(3) == [("held", None), ("in it", -3), ("plain", None)], last(3)  # what is open has ended last
+assert last(2, name="outer") == [("outer", 3), ("inner", 2)] and last(100) == last(13)
+sub = ci.trace("df", name="inner")
+assert sub.name.tolist() == ["inner"] * 6 and sub.depth.tolist() == [0] * 6 and sub["index"].tolist() == [0, 0, 1, 0, 1, 2]
+sub = ci.trace("df", name="outer")
+assert sub.depth.tolist() == [0, 0, 1, 0, 1, 1, 0, 1, 1, 1]
+assert ci.profile(output="none").trace("df", name="outer").equals(sub) and ci.Cirron().trace("df", name="outer").equals(sub)
+""")
 
 
 @test_each(PYTHONS, python_label)
