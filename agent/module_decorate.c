@@ -2,7 +2,8 @@
  *
  * A decorated function has to stay what it was to everybody who looks at it - a function, a coroutine function, a generator, bound
  * as a method, found by pickle - and only a Python function is all that. So the wrapper is one, made by a few lines of Python that
- * are compiled when the first function is decorated. Each behaves as if the body stood inside `with scope(...)`.
+ * are compiled when the first function is decorated. Each behaves as if the body stood inside `with scope(...)`. pytest and IPython
+ * leave frames with __tracebackhide__ out of what they show of an error.
  */
 #include "module_state.h"
 #include "module_wrong.h"
@@ -14,6 +15,7 @@ static const char source[] = "from functools import wraps\n"
                              "    flags = getattr(getattr(function, '__code__', None), 'co_flags', 0)\n"
                              "    if flags & 0x200:\n" /* CO_ASYNC_GENERATOR */
                              "        async def inside(*args, **kwargs):\n"
+                             "            __tracebackhide__ = True\n"
                              "            with scope:\n"
                              "                inner = function(*args, **kwargs)\n"
                              "                step = inner.__anext__()\n"
@@ -33,14 +35,17 @@ static const char source[] = "from functools import wraps\n"
                              "                        step = inner.asend(sent)\n"
                              "    elif flags & 0x80:\n" /* CO_COROUTINE */
                              "        async def inside(*args, **kwargs):\n"
+                             "            __tracebackhide__ = True\n"
                              "            with scope:\n"
                              "                return await function(*args, **kwargs)\n"
                              "    elif flags & 0x20:\n" /* CO_GENERATOR */
                              "        def inside(*args, **kwargs):\n"
+                             "            __tracebackhide__ = True\n"
                              "            with scope:\n"
                              "                return (yield from function(*args, **kwargs))\n"
                              "    else:\n"
                              "        def inside(*args, **kwargs):\n"
+                             "            __tracebackhide__ = True\n"
                              "            with scope:\n"
                              "                return function(*args, **kwargs)\n"
                              "    return wraps(function)(inside)\n";

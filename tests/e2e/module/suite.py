@@ -9,6 +9,7 @@ import again  # noqa: F401
 import known_faults  # noqa: F401
 import stubs  # noqa: F401
 import tasks  # noqa: F401
+import tools  # noqa: F401
 import sinks  # noqa: F401
 import root_span  # noqa: F401
 import trace_back  # noqa: F401
