@@ -240,7 +240,7 @@ threading.settrace(tracer), sys.settrace(tracer)
 
 
 @test_each(MINORS, python_label)
-def surface_under_stress(case, python):
+def under_stress(case, python):
     """The tests of the whole surface in development mode, whose allocator finds writes beyond a block and uses of a freed one."""
     for name, start in STRESSES.items():
         if python not in FEW and name == "settrace":  # the longest
