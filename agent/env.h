@@ -13,6 +13,8 @@ enum env_transport { ENV_TRANSPORT_AUTO, ENV_TRANSPORT_SOCKET };
 #define ENV_SINKS "spool|stdout|log|none"
 enum { /* bits, in the order of the words */
        ENV_TORCH = 1,
+       ENV_TENSORFLOW = 2,
+       ENV_KERAS = 4,
        ENV_TRANSFORMERS = 8,
        ENV_FRAMEWORKS_ALL = 31,
        ENV_SPOOL = 1,

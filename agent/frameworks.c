@@ -40,42 +40,63 @@ static unsigned from_file(unsigned otherwise) {
   return bits;
 }
 
-/* A Trainer of transformers trains by torch, so that is where it is seen. */
-static bool wants_torch(unsigned bits) {
-  return bits & (ENV_TORCH | ENV_TRANSFORMERS);
+/* Packages, and which of the settings' words want them: a Trainer of transformers trains by torch, so that is seen below it, and
+ * Keras is what tensorflow is trained by. */
+static const struct package {
+  const char *name;
+  unsigned bit, wanted_by;
+} packages[] = {
+    {"transformers", ENV_TRANSFORMERS, ENV_TRANSFORMERS},
+    {"keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
+    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS},
+};
+#define PACKAGES (sizeof packages / sizeof packages[0])
+
+/* The bits of the packages that are wanted. */
+static unsigned wanted(unsigned bits) {
+  unsigned found = 0;
+  for (unsigned i = 0; i < PACKAGES; i++)
+    found |= bits & packages[i].wanted_by ? packages[i].bit : 0;
+  return found;
+}
+
+static void choose(unsigned bits) {
+  decided = true;
+  chosen = bits;
+  torch_set_quiet(!(wanted(bits) & ENV_TORCH));
+  root_frameworks(wanted(bits) & seen);
 }
 
 unsigned frameworks_chosen(void) {
   if (!decided) {
     int saved = errno;
-    decided = true;
-    chosen = from_file(session_env.frameworks);
-    torch_set_quiet(!wants_torch(chosen));
+    decided = true; /* the file's complaints, if there are any, are made once */
+    choose(from_file(session_env.frameworks));
     errno = saved;
   }
   return chosen;
 }
 
-/* Of those that are there, what is observed. */
-static void tell_root(void) {
-  root_frameworks(wants_torch(chosen) ? seen : seen & ~(unsigned)ENV_TORCH);
-}
-
 bool frameworks_allow(const char *module) {
-  if (strncmp(module, "torch", 5) != 0)
-    return true;
-  unsigned bits = frameworks_chosen();
-  seen |= ENV_TORCH;
-  tell_root();
-  return wants_torch(bits);
+  for (unsigned i = 0; i < PACKAGES; i++) {
+    size_t len = strlen(packages[i].name);
+    if (strncmp(module, packages[i].name, len) != 0 || (module[len] != '.' && module[len]))
+      continue;
+    unsigned now = wanted(frameworks_chosen());
+    seen |= packages[i].bit;
+    root_frameworks(now & seen);
+    return now & packages[i].bit;
+  }
+  return true;
 }
 
 void frameworks_choose(unsigned bits) {
-  bool before = !decided || wants_torch(chosen);
-  decided = true;
-  chosen = bits;
-  torch_set_quiet(!wants_torch(bits));
-  tell_root();
-  if (!before && wants_torch(bits) && attach_done())
+  unsigned before = wanted(decided ? chosen : ENV_FRAMEWORKS_ALL);
+  choose(bits);
+  if (wanted(bits) & ~before && attach_done())
     observe_modules_present();
+}
+
+const char *frameworks_name(unsigned i) {
+  return i < PACKAGES ? packages[i].name : NULL;
 }

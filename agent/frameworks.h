@@ -18,4 +18,8 @@ void frameworks_choose(unsigned bits);
 /* The bits; decides if that has not been done. */
 unsigned frameworks_chosen(void);
 
+/* Names of the packages that we know how to observe, the highest first: where one trains by another, its spans are the outer ones.
+ * NULL: there are no more. */
+const char *frameworks_name(unsigned i);
+
 #endif

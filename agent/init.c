@@ -18,9 +18,11 @@
 #include "attach.h"
 #include "check.h"
 #include "cost.h"
+#include "framework.h"
 #include "frameworks.h"
 #include "glibc.h"
 #include "keep.h"
+#include "keras.h"
 #include "link.h"
 #include "loop.h"
 #include "module_sink.h"
@@ -32,6 +34,7 @@
 #include "sink.h"
 #include "task.h"
 #include "torch.h"
+#include "trainer.h"
 
 /* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
 static void agent_forked(void) {
@@ -43,6 +46,8 @@ static void agent_forked(void) {
   sink_forget();
   module_sink_forget();
   torch_forget();
+  keras_forget();
+  framework_forget();
   task_forget();
   module_left_forget();
   module_json_forget();
@@ -61,6 +66,8 @@ bool agent_start(void) {
   started_on = true;
   session_init();
   torch_add_probes();
+  trainer_add_probes();
+  keras_add_probes();
   observe_allowed = frameworks_allow;
   task_add_probes();
   check_start();

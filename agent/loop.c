@@ -3,14 +3,15 @@
 #include <stddef.h>
 
 #include "hot.h"
+#include "loop_own.h"
 #include "loop_pass.h"
 #include "loop_step.h"
 #include "names.h"
 #include "session.h"
 
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator) {
-  if (scope_find(scope, SPAN_DATA_LOAD))
-    return; /* a data set's own business */
+  if (scope_loop(scope)->run_count || scope_find(scope, SPAN_DATA_LOAD))
+    return; /* a framework's or a data set's own business */
   pass_begin(scope, scope_loop(scope), loader, iterator, scope_clock(scope));
 }
 
@@ -32,6 +33,8 @@ HOT struct span *loop_load_begin(struct scope *scope, const void *iterator) {
   struct loop *l = scope_loop(scope);
   if (unlikely(scope_find(scope, SPAN_DATA_LOAD) != NULL))
     return NULL;
+  if (unlikely(l->run_count))
+    return own_load_begin(scope);
   uint64_t now = scope_clock(scope);
   struct loop_pass *pass = pass_ask(scope, l, iterator, now);
   const void *loader = pass ? pass->loader : iterator;
@@ -53,6 +56,10 @@ COLD static void load_withdraw(struct scope *scope, struct loop *l, const struct
 
 HOT void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out) {
   struct loop *l = scope_loop(scope);
+  if (unlikely(l->run_count)) {
+    own_load_end(scope, load, handed_out);
+    return;
+  }
   struct loop_pass *pass = pass_of(l, iterator);
   if (unlikely(!handed_out)) {
     load_withdraw(scope, l, pass, load);
@@ -79,6 +86,8 @@ HOT void loop_load_end(struct scope *scope, const void *iterator, struct span *l
 
 HOT void loop_forward(struct scope *scope, bool training) {
   struct loop *l = scope_loop(scope);
+  if (unlikely(l->run_count))
+    return;
   l->forward = true;
   l->forward_train |= training;
   for (unsigned i = 0; i < l->pass_count; i++)
@@ -87,6 +96,8 @@ HOT void loop_forward(struct scope *scope, bool training) {
 
 HOT void loop_backward(struct scope *scope) {
   struct loop *l = scope_loop(scope);
+  if (unlikely(l->run_count))
+    return;
   if (unlikely(l->pass_count > 1) && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
     pass_supersede(scope, l);
@@ -106,6 +117,8 @@ void loop_optimizer(struct scope *scope) {
 
 HOT void loop_update_begin(struct scope *scope) {
   struct loop *l = scope_loop(scope);
+  if (unlikely(l->run_count))
+    return;
   if (unlikely(l->pass_count > 1) && !scope_find(scope, SPAN_DATA_LOAD)) {
     step_enter_pass(scope, l);
     pass_supersede(scope, l);
@@ -115,8 +128,8 @@ HOT void loop_update_begin(struct scope *scope) {
 
 HOT void loop_update_end(struct scope *scope, uint64_t end_ns) {
   struct loop *l = scope_loop(scope);
-  if (unlikely(scope_find(scope, SPAN_DATA_LOAD) != NULL))
-    return; /* a data set that learns */
+  if (unlikely(l->run_count || scope_find(scope, SPAN_DATA_LOAD) != NULL))
+    return; /* a framework says when a step ends; a data set that learns */
   pass_updated(scope, l);
   if (unlikely(!l->step))
     return;
@@ -184,6 +197,8 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
 
 bool loop_quiet(struct scope *scope, const void *iterator) {
   struct loop *l = scope_loop(scope);
+  if (l->run_count)
+    return own_quiet(scope);
   struct loop_pass *pass = pass_of(l, iterator);
   for (const struct span *s = scope_top(scope); s; s = scope_below(scope, s))
     if (s->kind >= SPAN_DATA_LOAD && s->kind <= SPAN_OPTIMIZER)
@@ -200,7 +215,7 @@ bool loop_quiet(struct scope *scope, const void *iterator) {
 
 bool loop_under_way(const struct loop *l) {
   return l->pass_count || l->step || l->close_due || l->batch_waiting || l->next_start_ns || l->last_end_ns ||
-         l->optimizer_ns || l->forward || l->backward;
+         l->optimizer_ns || l->forward || l->backward || l->run_count;
 }
 
 bool loop_passes_over(const struct loop *l, const void *iterator) {
@@ -227,6 +242,7 @@ void loop_end_thread(struct scope *scope, uint64_t end_ns, bool owners) {
       top->attrs = NULL, top->attrs_len = 0;
     scope_pop(scope, top, end_ns, 0);
   }
+  l->run_count = 0;
 }
 
 void loop_forget(void) {

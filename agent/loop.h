@@ -1,5 +1,5 @@
 /* From single events to steps, epochs and evaluation passes (docs/spans.md, rules of the loop). The events are in loop.c, the step
- * is in loop_step.c, passes over loaders are in loop_pass.c.
+ * is in loop_step.c, passes over loaders are in loop_pass.c; loops that a framework runs by rules of its own are in loop_own.c.
  *
  * A step and a pass are opened on suspicion and settled with hindsight: a pass in which an update happened is an `epoch`, else an
  * `eval`; a step ends with its last update, and one without an update never was. What was recorded under them meanwhile is moved
@@ -16,6 +16,7 @@
 
 #define LOOP_MAX_PASSES 16 /* unfinished at a time, in one thread; more are not told apart */
 #define LOOP_MAX_LOADERS 8 /* that feed one step */
+#define LOOP_MAX_RUNS 8    /* loops of frameworks inside one another; of one deeper down nothing is known but what torch sees */
 
 struct loop_pass {
   const void *loader, *iterator; /* for comparison only */
@@ -36,9 +37,27 @@ struct loop_pass {
   bool ahead;       /* a second item was fetched before the first was used: one is still at hand when it is exhausted */
 };
 
+enum loop_run_kind { RUN_TRAINING, RUN_EVAL };
+
+/* A loop that a framework runs: while there is one, it alone says what is an epoch, a step or batch, and an evaluation. */
+struct loop_run {
+  uint64_t number;    /* never used twice on a stack */
+  const void *object; /* whose it is; for comparison only */
+  enum loop_run_kind kind;
+  bool lone;          /* no function of the framework's is around it: it may be left without a word */
+  bool inner;         /* begun in an epoch of another one: has no names of its own */
+  bool over;          /* its epoch is at its end, but for what the framework does at that end */
+  struct span *epoch; /* the open one, or the span of the evaluation; or NULL */
+  struct span *step;  /* the open step or batch, or NULL */
+  uint64_t epoch_id, step_id;
+  uint64_t last_step; /* the last one that ended in this epoch, or 0 */
+  int64_t next_epoch; /* index after the last epoch's, or SPAN_NO_INDEX */
+};
+
 struct loop {
   struct span *step; /* the open step, or NULL */
   uint64_t step_id;
+  unsigned run_count;                    /* not 0: what follows stands still */
   bool updated;                          /* an update happened in it */
   uint64_t settled_ns;                   /* end of the last update, and of the scopes around it: where the step will end */
   bool backward, forward, forward_train; /* happened in it */
@@ -58,6 +77,12 @@ struct loop {
 
   unsigned pass_count;
   struct loop_pass passes[LOOP_MAX_PASSES]; /* outermost first; most are never used */
+
+  uint64_t run_number;                 /* of the last one */
+  int64_t lone_batches;                /* that were trained on one by one, by no loop of the framework's */
+  uint64_t fetched_ns;                 /* when the first item was asked for that no step or batch of a run holds yet; or 0 */
+  uint64_t fetched_parent;             /* span under which that is */
+  struct loop_run runs[LOOP_MAX_RUNS]; /* outermost first */
 };
 
 /* A pass over a loader begins: iter(loader) gave `iterator`. */

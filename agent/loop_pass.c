@@ -543,6 +543,10 @@ void pass_settle_waiting(struct scope *scope, struct loop *l, uint64_t end_ns) {
   park_rest(scope, l);
 }
 
+int64_t pass_eval_index(void) {
+  return next_eval++;
+}
+
 void pass_forget_all(void) {
   next_epoch = next_eval = 0;
 }

@@ -34,6 +34,9 @@ void pass_updated(struct scope *scope, struct loop *l);
 /* Ends what waited for a scope to close. */
 void pass_settle_waiting(struct scope *scope, struct loop *l, uint64_t end_ns);
 
+/* The index of an evaluation. */
+int64_t pass_eval_index(void);
+
 void pass_forget_all(void); /* in the child of a fork: indices start anew */
 
 #endif

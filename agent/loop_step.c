@@ -7,9 +7,6 @@
 #include "names.h"
 #include "session.h"
 
-/* Two readings of the thread's CPU clock take some 4 us: only for steps that are long beside that. */
-#define CPU_WORTH_NS 2000000ull
-
 HOT_DATA static int64_t next_step; /* whoever holds the GIL; an atomic addition would wait for all that was stored before it */
 
 HOT bool step_given(const struct loop *l, const void *loader) {
@@ -49,7 +46,7 @@ HOT void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   l->batch_waiting = false;
   if (unlikely(!s))
     return;
-  if (session_env.cpu_time == ENV_CPU_AUTO && unlikely(l->long_step_ns > CPU_WORTH_NS))
+  if (session_env.cpu_time == ENV_CPU_AUTO && unlikely(l->long_step_ns > STEP_CPU_WORTH_NS))
     s->cpu_ns = scope_cpu_clock();
   step_is(l, s);
 }

@@ -308,18 +308,25 @@ static PyObject *names_of(PyObject *models) {
   return names;
 }
 
-/* What is observed by itself: torch, where it may be and is there. */
-static PyObject *installed(bool on) {
-  PyObject *list = py.PyList_New(0), *torch = NULL;
-  PyObject *module = list && on && frameworks_allow("torch") ? py_module("torch") : NULL;
-  if (module)
-    torch = text_or_none("torch");
-  if (module && (!torch || py.PyList_Append(list, torch) < 0)) {
-    module_drop(list);
-    list = NULL;
-  }
-  module_drop(torch);
+/* 0, or -1 with an error. */
+static int add_installed(PyObject *list, const char *package) {
+  PyObject *module = py_module(package);
+  bool is = module && frameworks_allow(package);
+  PyObject *name = is ? text_or_none(package) : NULL;
+  int r = !is ? 0 : name ? py.PyList_Append(list, name) : -1;
+  module_drop(name);
   module_drop(module);
+  return r;
+}
+
+/* What is observed by itself: the packages that may be and are there. */
+static PyObject *installed(bool on) {
+  PyObject *list = py.PyList_New(0);
+  for (unsigned i = 0; list && on && frameworks_name(i); i++)
+    if (add_installed(list, frameworks_name(i)) < 0) {
+      module_drop(list);
+      list = NULL;
+    }
   return list;
 }
 

@@ -5,8 +5,8 @@
 #include "hot.h"
 #include "segment.h"
 
-static const char *const texts[NAMES] = {"epoch",   "eval",     "step",           "data_load",
-                                         "forward", "backward", "optimizer_step", "fetch"};
+static const char *const texts[NAMES] = {"epoch",    "eval",           "step",  "data_load", "forward",
+                                         "backward", "optimizer_step", "fetch", "batch"};
 HOT_DATA uint32_t name_ids[NAMES];
 
 void names_make(void) {

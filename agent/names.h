@@ -15,6 +15,7 @@ enum name {
   NAME_BACKWARD,
   NAME_OPTIMIZER_STEP,
   NAME_FETCH,
+  NAME_BATCH,
   NAMES
 };
 

@@ -448,7 +448,11 @@ void scope_dissolve(struct scope *scope, struct span *span) {
 
 void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
                 size_t len) {
-  const struct span *top = scope_top(scope);
+  scope_mark_of(scope, scope_innermost(scope), name, value, summary, attrs, len);
+}
+
+void scope_mark_of(struct scope *scope, uint64_t span, uint32_t name, const struct scope_value *value, bool summary,
+                   const char *attrs, size_t len) {
   uint64_t now = scope_clock(scope);
   struct ring_mark record = {
       .type = RING_MARK,
@@ -456,7 +460,7 @@ void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *va
       .flags = summary ? MARK_SUMMARY : 0,
       .name = name,
       .id = new_id(scope->thread),
-      .span = top ? top->id : scope->root,
+      .span = span,
       .ts_ns = now,
   };
   if (value->type == MARK_FLOAT)

@@ -112,6 +112,10 @@ struct scope_value {
 void scope_mark(struct scope *scope, uint32_t name, const struct scope_value *value, bool summary, const char *attrs,
                 size_t len);
 
+/* The same on a span of this id, which may be closed. */
+void scope_mark_of(struct scope *scope, uint64_t span, uint32_t name, const struct scope_value *value, bool summary,
+                   const char *attrs, size_t len);
+
 void scope_refused_mark(void); /* a value that cannot be kept: counted */
 
 /* CPU time of the calling thread, a system call; see CIRRON_CPU_TIME. */

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "framework.h"
 #include "hot.h"
 #include "loop.h"
 #include "names.h"
@@ -43,11 +44,6 @@ HOT static uint32_t class_name_id(struct scope *scope, PyObject *object) {
   return likely(id != 0) ? id : class_name_new(scope, object);
 }
 
-COLD static uint32_t exception_id(struct scope *scope) {
-  const char *text = py_exception_name();
-  return text ? name_of_class(scope_names(scope), text, (uintptr_t)text) : 0;
-}
-
 HOT static struct span *open_span(struct observe_call *call, enum span_kind kind, enum name name, uint32_t class,
                                   uint8_t flags) {
   struct scope *scope = call->state[0];
@@ -55,11 +51,6 @@ HOT static struct span *open_span(struct observe_call *call, enum span_kind kind
   call->state[1] = span;
   call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
   return span;
-}
-
-/* Is the stack that the call was entered with still the one whose turn it is? Not in the child of a fork. */
-HOT static bool same_stack(const struct observe_call *call) {
-  return likely(call->state[0] == scope_peek());
 }
 
 /* The call's span, if it is still open where it was. */
@@ -72,7 +63,7 @@ HOT static void close_span(struct observe_call *call, uint64_t end_ns, PyObject 
   struct scope *scope = call->state[0];
   struct span *span = still_open(call);
   if (likely(span != NULL))
-    scope_pop(scope, span, end_ns, likely(result != NULL) ? 0 : exception_id(scope));
+    scope_pop(scope, span, end_ns, likely(result != NULL) ? 0 : framework_exception(scope));
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------------- */
@@ -105,7 +96,7 @@ HOT static bool forward_enter(struct observe_call *call) {
 }
 
 HOT static void forward_leave(struct observe_call *call, PyObject *result) {
-  if (!same_stack(call))
+  if (!framework_same_stack(call))
     return;
   forwards--;
   close_span(call, scope_clock(call->state[0]), result);
@@ -128,7 +119,7 @@ HOT static bool backward_enter(struct observe_call *call) {
 }
 
 HOT static void backward_leave(struct observe_call *call, PyObject *result) {
-  if (!same_stack(call))
+  if (!framework_same_stack(call))
     return;
   backwards--;
   close_span(call, scope_clock(call->state[0]), result);
@@ -156,7 +147,7 @@ HOT static bool step_enter(struct observe_call *call) {
 
 HOT static void step_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
-  if (!same_stack(call))
+  if (!framework_same_stack(call))
     return;
   uint64_t end_ns = scope_clock(scope);
   close_span(call, end_ns, result);
@@ -323,7 +314,7 @@ HOT static bool next_enter(struct observe_call *call) {
 HOT static void next_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   struct span *load = call->state[1];
-  if (!same_stack(call))
+  if (!framework_same_stack(call))
     return;
   if (likely(still_open(call) != NULL))
     loop_load_end(scope, call->state[3], load, result != NULL);
@@ -343,7 +334,7 @@ static bool fetch_enter(struct observe_call *call) {
 
 static void fetch_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
-  struct span *span = same_stack(call) ? still_open(call) : NULL;
+  struct span *span = framework_same_stack(call) ? still_open(call) : NULL;
   if (span && !result && py_exception_is_stop())
     scope_dissolve(scope, span); /* the data set is at its end: nothing was fetched */
   else if (span)
@@ -411,6 +402,13 @@ static const struct probe probes[] = {
      .pace = OBSERVE_REQUEST,
      .enter = next_enter,
      .leave = next_leave},
+    /* An optimizer of Keras on torch is none of torch's. */
+    {.module = "keras.src.backend.torch.optimizers.torch_parallel_optimizer",
+     .qualname = "TorchParallelOptimizer._backend_update_step",
+     .direct = true,
+     .pace = OBSERVE_UPDATE,
+     .enter = step_enter,
+     .leave = step_leave},
     {.module = "torch.utils.data._utils.worker", .qualname = "_worker_loop", .direct = true, .enter = worker_enter},
 };
 

@@ -155,6 +155,10 @@ bool frameworks_allow(const char *module) {
   return frameworks & (ENV_TORCH | ENV_TRANSFORMERS);
 }
 
+const char *frameworks_name(unsigned i) {
+  return i == 0 ? "torch" : NULL;
+}
+
 unsigned fake_frameworks(void) {
   return frameworks;
 }

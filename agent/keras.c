@@ -1,0 +1,334 @@
+/* What is observed of Keras.
+ *
+ * The loops of all backends tell one CallbackList of all that happens. Its methods are observed; the list that the script passed is
+ * not touched. A loop that the script writes itself may use a CallbackList as well.
+ *
+ * What a backend hands out as logs may be tensors that are not computed yet. Keras makes numbers of them for the callbacks, by
+ * pythonify_logs, where that suits it: since 3.7 in a thread of its own, if no callback is in the way. What that returns is what
+ * becomes marks, so we wait for no device. Versions before it hand out numbers.
+ */
+#include "keras.h"
+
+#include <string.h>
+
+#include "env.h"
+#include "framework.h"
+#include "loop_own.h"
+#include "names.h"
+#include "observe.h"
+#include "py.h"
+
+#define PENDING 256u
+
+/* Batches whose numbers are still to come, by whichever thread. Used with the GIL held. */
+static struct pending {
+  const void *list; /* the CallbackList; for comparison only */
+  int64_t batch;
+  uint64_t span;
+} pending[PENDING];
+static unsigned pending_at;
+
+/* Where the numbers go that this thread is about to make. */
+static __thread struct expected {
+  uint64_t span; /* 0: nowhere */
+  unsigned depth;
+  bool summary;
+} expected;
+
+static bool off(void) {
+  return framework_off(ENV_KERAS | ENV_TENSORFLOW);
+}
+
+static uint64_t word(void *state) {
+  return (uint64_t)(uintptr_t)state;
+}
+
+/* --- numbers ------------------------------------------------------------------------------------------------------------- */
+
+static void pending_put(const void *list, int64_t batch, uint64_t span) {
+  struct pending *p = &pending[pending_at++ % PENDING];
+  if (p->span)
+    scope_refused_mark(); /* the thread that makes its numbers is too far behind */
+  *p = (struct pending){.list = list, .batch = batch, .span = span};
+}
+
+static uint64_t pending_take(const void *list, int64_t batch) {
+  for (unsigned i = 1; i <= PENDING; i++) {
+    struct pending *p = &pending[(pending_at - i) % PENDING];
+    if (p->span && p->list == list && p->batch == batch) {
+      uint64_t span = p->span;
+      p->span = 0;
+      return span;
+    }
+  }
+  return 0;
+}
+
+static bool numbers_enter(struct observe_call *call) {
+  (void)call;
+  if (!expected.span)
+    return false;
+  expected.depth++; /* it calls itself for what lies in one another */
+  return true;
+}
+
+static void numbers_leave(struct observe_call *call, PyObject *result) {
+  (void)call;
+  if (--expected.depth)
+    return;
+  uint64_t span = expected.span;
+  struct scope *scope = result && span ? scope_get() : NULL;
+  expected.span = 0;
+  if (scope)
+    framework_marks(scope, result, span, expected.summary);
+}
+
+static void expect(uint64_t span, bool summary) {
+  expected = (struct expected){.span = span, .summary = summary};
+}
+
+/* They were not made: by this version, they are numbers already. */
+static void expect_over(struct scope *scope, PyObject *logs) {
+  uint64_t span = expected.span;
+  expected.span = 0;
+  expected.depth = 0;
+  if (span && scope && logs)
+    framework_marks(scope, logs, span, expected.summary);
+}
+
+/* --- fit, evaluate, predict ---------------------------------------------------------------------------------------------- */
+
+static bool run_begin(struct observe_call *call, enum loop_run_kind kind) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  const struct loop_run *run = scope ? own_run(scope) : NULL;
+  if (!scope || (kind == RUN_EVAL && run && run->kind == RUN_EVAL))
+    return false;
+  call->state[0] = scope;
+  call->state[1] = (void *)(uintptr_t)own_begin(scope, kind, call->args[0]);
+  return call->state[1] != NULL;
+}
+
+static bool fit_enter(struct observe_call *call) {
+  return run_begin(call, RUN_TRAINING);
+}
+
+static bool evaluate_enter(struct observe_call *call) {
+  return run_begin(call, RUN_EVAL);
+}
+
+static void run_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
+  if (framework_same_stack(call))
+    own_end(scope, word(call->state[1]), result ? 0 : framework_exception(scope));
+}
+
+/* One batch, by a loop of the script's. Where that is a loop over a loader of torch's, it has steps already. */
+static bool lone_enter(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  const struct loop_run *run = scope ? own_training(scope) : NULL;
+  if (!scope || (run && run->inner) || scope_count(scope, SPAN_STEP) || scope_count(scope, SPAN_BATCH))
+    return false;
+  struct span *span = scope_push(scope, SPAN_BATCH, name_id(NAME_BATCH), scope_loop(scope)->lone_batches++, scope_clock(scope));
+  call->state[0] = scope;
+  call->state[1] = span;
+  call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
+  if (span)
+    expect(span->id, false);
+  return span != NULL;
+}
+
+static void lone_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
+  expect_over(scope, NULL);
+  if (framework_same_stack(call) && scope_holds(scope, call->state[1], word(call->state[2])))
+    loop_pop(scope, call->state[1], scope_clock(scope), result ? 0 : framework_exception(scope));
+}
+
+/* --- what the list of callbacks tells ------------------------------------------------------------------------------------ */
+
+/* The training that this thread is in; NULL: none. */
+static struct loop_run *training(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  call->state[0] = scope;
+  return scope ? own_training(scope) : NULL;
+}
+
+static struct loop_run *still_training(const struct observe_call *call, const PyObject *result) {
+  return result && framework_same_stack(call) ? own_training(call->state[0]) : NULL;
+}
+
+static bool train_begin_enter(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  if (scope)
+    framework_loop(scope, call->args[0]);
+  return false;
+}
+
+static bool list_enter(struct observe_call *call) {
+  call->state[1] = call->nargs ? call->args[0] : NULL;
+  return training(call) != NULL;
+}
+
+static void train_end_leave(struct observe_call *call, PyObject *result) {
+  struct loop_run *run = still_training(call, result);
+  if (run && run->object == call->state[1])
+    own_end(call->state[0], run->number, 0);
+}
+
+static bool test_begin_enter(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  const struct loop_run *run = scope ? own_run(scope) : NULL;
+  if (scope && !(run && run->kind == RUN_EVAL))
+    (void)own_begin(scope, RUN_EVAL, call->args[0]);
+  return false;
+}
+
+/* An evaluation that is none of a training's: its numbers are its own. */
+static bool test_end_enter(struct observe_call *call) {
+  struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
+  const struct loop_run *run = scope ? own_run(scope) : NULL;
+  if (!run || run->kind != RUN_EVAL)
+    return false;
+  call->state[0] = scope;
+  call->state[1] = call->args[0];
+  if (!own_training(scope))
+    framework_marks(scope, framework_arg(call, 1, "logs"), run->epoch ? run->epoch_id : 0, true);
+  return true;
+}
+
+static void test_end_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
+  const struct loop_run *run = result && framework_same_stack(call) ? own_run(scope) : NULL;
+  if (run && run->kind == RUN_EVAL && run->object == call->state[1])
+    own_end(scope, run->number, 0);
+}
+
+static bool epoch_begin_enter(struct observe_call *call) {
+  struct loop_run *run = training(call);
+  int64_t index = SPAN_NO_INDEX;
+  if (run) {
+    (void)framework_whole(framework_arg(call, 1, "epoch"), &index);
+    own_epoch_begin(call->state[0], run, index);
+  }
+  return false;
+}
+
+static bool epoch_end_enter(struct observe_call *call) {
+  const struct loop_run *run = training(call);
+  if (!run)
+    return false;
+  expect(own_epoch_place(call->state[0], run), true);
+  call->state[2] = framework_arg(call, 2, "logs");
+  return true;
+}
+
+static void epoch_end_leave(struct observe_call *call, PyObject *result) {
+  expect_over(call->state[0], result ? call->state[2] : NULL);
+  struct loop_run *run = still_training(call, result);
+  if (run)
+    own_epoch_end(call->state[0], run, 0);
+}
+
+static bool batch_begin_enter(struct observe_call *call) {
+  struct loop_run *run = training(call);
+  int64_t index = SPAN_NO_INDEX;
+  if (run) {
+    (void)framework_whole(framework_arg(call, 1, "batch"), &index);
+    own_step_begin(call->state[0], run, SPAN_BATCH, index);
+  }
+  return false;
+}
+
+/* Has this version a function for what may be done in another thread? */
+static bool may_be_late(PyObject *list) {
+  static const void *type;
+  static bool late;
+  if (type == py_type(list))
+    return late;
+  PyObject *function = py.PyObject_GetAttrString((PyObject *)py_type(list), "_on_train_batch_end");
+  late = function != NULL;
+  type = py_type(list);
+  if (function)
+    py.Py_DecRef(function);
+  else
+    py.PyErr_Clear();
+  return late;
+}
+
+static bool batch_end_enter(struct observe_call *call) {
+  const struct loop_run *run = training(call);
+  int64_t batch;
+  if (!run)
+    return false;
+  call->state[1] = (void *)(uintptr_t)scope_clock(call->state[0]);
+  call->state[2] = NULL;
+  if (!run->step)
+    return true;
+  if (!may_be_late(call->args[0])) {
+    expect(run->step_id, false);
+    call->state[2] = framework_arg(call, 2, "logs");
+  } else if (framework_whole(framework_arg(call, 1, "batch"), &batch)) {
+    pending_put(call->args[0], batch, run->step_id);
+  }
+  return true;
+}
+
+static void batch_end_leave(struct observe_call *call, PyObject *result) {
+  if (call->state[2])
+    expect_over(call->state[0], result ? call->state[2] : NULL);
+  struct loop_run *run = still_training(call, result);
+  if (run)
+    own_step_end(call->state[0], run, word(call->state[1]));
+}
+
+/* On whichever thread. */
+static bool batch_numbers_enter(struct observe_call *call) {
+  int64_t batch;
+  if (!call->nargs || off() || !framework_whole(framework_arg(call, 1, "batch"), &batch))
+    return false;
+  uint64_t span = pending_take(call->args[0], batch);
+  expect(span, false);
+  return span != 0;
+}
+
+static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
+  (void)call;
+  (void)result;
+  expect_over(NULL, NULL);
+}
+
+#define LIST "keras.src.callbacks.callback_list"
+#define PROBE(in, function, how, before, after)                                                                                \
+  { .module = (in), .qualname = (function), .direct = true, .pace = (how), .enter = (before), .leave = (after) }
+#define TRAINER(in, class)                                                                                                     \
+  PROBE(in, class ".fit", OBSERVE_ALWAYS, fit_enter, run_leave),                                                               \
+      PROBE(in, class ".evaluate", OBSERVE_ALWAYS, evaluate_enter, run_leave),                                                 \
+      PROBE(in, class ".predict", OBSERVE_ALWAYS, evaluate_enter, run_leave),                                                  \
+      PROBE(in, class ".train_on_batch", OBSERVE_NO_PACE, lone_enter, lone_leave)
+
+static const struct probe probes[] = {
+    PROBE(LIST, "CallbackList.on_train_begin", OBSERVE_ALWAYS, train_begin_enter, NULL),
+    PROBE(LIST, "CallbackList.on_train_end", OBSERVE_ALWAYS, list_enter, train_end_leave),
+    PROBE(LIST, "CallbackList.on_test_begin", OBSERVE_ALWAYS, test_begin_enter, NULL),
+    PROBE(LIST, "CallbackList.on_test_end", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
+    PROBE(LIST, "CallbackList.on_predict_begin", OBSERVE_ALWAYS, test_begin_enter, NULL),
+    PROBE(LIST, "CallbackList.on_predict_end", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
+    PROBE(LIST, "CallbackList.on_epoch_begin", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
+    PROBE(LIST, "CallbackList.on_epoch_end", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),
+    PROBE(LIST, "CallbackList.on_train_batch_begin", OBSERVE_NO_PACE, batch_begin_enter, NULL),
+    PROBE(LIST, "CallbackList.on_train_batch_end", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),
+    PROBE(LIST, "CallbackList._on_train_batch_end", OBSERVE_NO_PACE, batch_numbers_enter, batch_numbers_leave),
+    PROBE("keras.src.utils.python_utils", "pythonify_logs", OBSERVE_NO_PACE, numbers_enter, numbers_leave),
+    TRAINER("keras.src.backend.torch.trainer", "TorchTrainer"),
+    TRAINER("keras.src.backend.jax.trainer", "JAXTrainer"),
+    TRAINER("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer"),
+};
+
+void keras_add_probes(void) {
+  observe_add(probes, sizeof probes / sizeof probes[0]);
+}
+
+void keras_forget(void) {
+  memset(pending, 0, sizeof pending);
+  expected = (struct expected){0};
+}

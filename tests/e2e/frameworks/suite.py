@@ -1,0 +1,9 @@
+"""Everything of this folder in one run: suite.py [-k PATTERN] [-j N] [--keep DIR]."""
+import harness
+
+harness.Case.python = harness.TORCH_PYTHON
+
+import keras_fit  # noqa: E402,F401
+import trainer  # noqa: E402,F401
+
+harness.main()
