@@ -126,10 +126,15 @@ static bool number_of(PyObject *value, struct scope_value *out) {
   return !overflow;
 }
 
+/* Texts and None: nothing to be kept. */
+static bool passed_over(PyObject *value) {
+  return is(value, py.PyUnicode_Type) || value == py._Py_NoneStruct;
+}
+
 static void mark(struct scope *scope, PyObject *key, PyObject *value, uint64_t span, bool summary) {
   struct scope_value number;
   Py_ssize_t len = 0;
-  if (is(value, py.PyUnicode_Type) || value == py._Py_NoneStruct)
+  if (passed_over(value))
     return;
   const char *name = is(key, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
   if (name && number_of(value, &number)) {
@@ -138,6 +143,16 @@ static void mark(struct scope *scope, PyObject *key, PyObject *value, uint64_t s
   }
   py.PyErr_Clear();
   scope_refused_mark();
+}
+
+bool framework_plain(PyObject *logs) {
+  Py_ssize_t at = 0;
+  PyObject *key, *value;
+  struct scope_value number;
+  bool plain = true;
+  while (logs && is(logs, py.PyDict_Type) && plain && py.PyDict_Next(logs, &at, &key, &value))
+    plain = passed_over(value) || number_of(value, &number);
+  return plain;
 }
 
 void framework_marks(struct scope *scope, PyObject *logs, uint64_t span, bool summary) {

@@ -36,6 +36,9 @@ bool framework_attr(PyObject *object, const char *name, int64_t *out);
 /* An argument by position or name; NULL: it was not given. Borrowed. */
 PyObject *framework_arg(const struct observe_call *call, size_t position, const char *name);
 
+/* Is there nothing in a dict but Python's own numbers, texts and None? */
+bool framework_plain(PyObject *logs);
+
 /* The numbers in a dict, as marks on span `span`. Only what is a number of Python's own: turning a tensor into one might wait for the
  * device. Anything else but texts and None is counted as refused. */
 void framework_marks(struct scope *scope, PyObject *logs, uint64_t span, bool summary);

@@ -3,9 +3,9 @@
  * The loops of all backends tell one CallbackList of all that happens. Its methods are observed; the list that the script passed is
  * not touched. A loop that the script writes itself may use a CallbackList as well.
  *
- * What a backend hands out as logs may be tensors that are not computed yet. Keras makes numbers of them for the callbacks, by
- * pythonify_logs, where that suits it: since 3.7 in a thread of its own, if no callback is in the way. What that returns is what
- * becomes marks, so we wait for no device. Versions before it hand out numbers.
+ * What a backend hands out as logs may be tensors that are not computed yet. Since 3.6 Keras makes numbers of them for the callbacks, by
+ * pythonify_logs, where that suits it: in a thread of its own, if no callback is in the way. What that returns is what becomes marks, so
+ * we wait for no device.
  */
 #include "keras.h"
 
@@ -33,6 +33,8 @@ static __thread struct expected {
   uint64_t span; /* 0: nowhere */
   unsigned depth;
   bool summary;
+  bool several;   /* the last ones count, */
+  PyObject *last; /* which are these */
 } expected;
 
 static bool off(void) {
@@ -77,23 +79,30 @@ static void numbers_leave(struct observe_call *call, PyObject *result) {
   if (--expected.depth)
     return;
   uint64_t span = expected.span;
+  if (expected.several && result) {
+    PyObject *before = expected.last;
+    py.Py_IncRef(result);
+    expected.last = result;
+    if (before)
+      py.Py_DecRef(before);
+    return;
+  }
   struct scope *scope = result && span ? scope_get() : NULL;
   expected.span = 0;
   if (scope)
     framework_marks(scope, result, span, expected.summary);
 }
 
-static void expect(uint64_t span, bool summary) {
-  expected = (struct expected){.span = span, .summary = summary};
+static void expect_nothing(void) {
+  PyObject *last = expected.last;
+  expected = (struct expected){0};
+  if (last)
+    py.Py_DecRef(last); /* numbers */
 }
 
-/* They were not made: by this version, they are numbers already. */
-static void expect_over(struct scope *scope, PyObject *logs) {
-  uint64_t span = expected.span;
-  expected.span = 0;
-  expected.depth = 0;
-  if (span && scope && logs)
-    framework_marks(scope, logs, span, expected.summary);
+static void expect(uint64_t span, bool summary) {
+  expect_nothing();
+  expected = (struct expected){.span = span, .summary = summary};
 }
 
 /* --- fit, evaluate, predict ---------------------------------------------------------------------------------------------- */
@@ -132,15 +141,20 @@ static bool lone_enter(struct observe_call *call) {
   call->state[0] = scope;
   call->state[1] = span;
   call->state[2] = span ? (void *)(uintptr_t)span->id : NULL;
-  if (span)
-    expect(span->id, false);
-  return span != NULL;
+  if (!span)
+    return false;
+  expect(span->id, false);
+  expected.several = true;
+  return true;
 }
 
 static void lone_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
-  expect_over(scope, NULL);
-  if (framework_same_stack(call) && scope_holds(scope, call->state[1], word(call->state[2])))
+  bool same = framework_same_stack(call);
+  if (same && result)
+    framework_marks(scope, expected.last ? expected.last : result, word(call->state[2]), false);
+  expect_nothing();
+  if (same && scope_holds(scope, call->state[1], word(call->state[2])))
     loop_pop(scope, call->state[1], scope_clock(scope), result ? 0 : framework_exception(scope));
 }
 
@@ -217,13 +231,17 @@ static bool epoch_end_enter(struct observe_call *call) {
   const struct loop_run *run = training(call);
   if (!run)
     return false;
-  expect(own_epoch_place(call->state[0], run), true);
-  call->state[2] = framework_arg(call, 2, "logs");
+  uint64_t span = own_epoch_place(call->state[0], run);
+  PyObject *logs = framework_arg(call, 2, "logs");
+  if (!framework_plain(logs))
+    expect(span, true);
+  else if (span)
+    framework_marks(call->state[0], logs, span, true);
   return true;
 }
 
 static void epoch_end_leave(struct observe_call *call, PyObject *result) {
-  expect_over(call->state[0], result ? call->state[2] : NULL);
+  expect_nothing();
   struct loop_run *run = still_training(call, result);
   if (run)
     own_epoch_end(call->state[0], run, 0);
@@ -239,34 +257,17 @@ static bool batch_begin_enter(struct observe_call *call) {
   return false;
 }
 
-/* Has this version a function for what may be done in another thread? */
-static bool may_be_late(PyObject *list) {
-  static const void *type;
-  static bool late;
-  if (type == py_type(list))
-    return late;
-  PyObject *function = py.PyObject_GetAttrString((PyObject *)py_type(list), "_on_train_batch_end");
-  late = function != NULL;
-  type = py_type(list);
-  if (function)
-    py.Py_DecRef(function);
-  else
-    py.PyErr_Clear();
-  return late;
-}
-
 static bool batch_end_enter(struct observe_call *call) {
   const struct loop_run *run = training(call);
   int64_t batch;
   if (!run)
     return false;
   call->state[1] = (void *)(uintptr_t)scope_clock(call->state[0]);
-  call->state[2] = NULL;
   if (!run->step)
     return true;
-  if (!may_be_late(call->args[0])) {
-    expect(run->step_id, false);
-    call->state[2] = framework_arg(call, 2, "logs");
+  PyObject *logs = framework_arg(call, 2, "logs");
+  if (framework_plain(logs)) {
+    framework_marks(call->state[0], logs, run->step_id, false);
   } else if (framework_whole(framework_arg(call, 1, "batch"), &batch)) {
     pending_put(call->args[0], batch, run->step_id);
   }
@@ -274,8 +275,6 @@ static bool batch_end_enter(struct observe_call *call) {
 }
 
 static void batch_end_leave(struct observe_call *call, PyObject *result) {
-  if (call->state[2])
-    expect_over(call->state[0], result ? call->state[2] : NULL);
   struct loop_run *run = still_training(call, result);
   if (run)
     own_step_end(call->state[0], run, word(call->state[1]));
@@ -294,7 +293,7 @@ static bool batch_numbers_enter(struct observe_call *call) {
 static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
   (void)call;
   (void)result;
-  expect_over(NULL, NULL);
+  expect_nothing();
 }
 
 #define LIST "keras.src.callbacks.callback_list"
@@ -318,6 +317,7 @@ static const struct probe probes[] = {
     PROBE(LIST, "CallbackList.on_train_batch_begin", OBSERVE_NO_PACE, batch_begin_enter, NULL),
     PROBE(LIST, "CallbackList.on_train_batch_end", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),
     PROBE(LIST, "CallbackList._on_train_batch_end", OBSERVE_NO_PACE, batch_numbers_enter, batch_numbers_leave),
+    PROBE(LIST, "CallbackList._pythonify_logs", OBSERVE_NO_PACE, numbers_enter, numbers_leave), /* 3.6 */
     PROBE("keras.src.utils.python_utils", "pythonify_logs", OBSERVE_NO_PACE, numbers_enter, numbers_leave),
     TRAINER("keras.src.backend.torch.trainer", "TorchTrainer"),
     TRAINER("keras.src.backend.jax.trainer", "JAXTrainer"),

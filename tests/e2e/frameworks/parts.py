@@ -30,7 +30,7 @@ def run_parts():
     for function in PARTS:
         with ci.scope(function.__name__):
             found = function()
-        print(json.dumps([function.__name__, found]), flush=True)
+        print(json.dumps([function.__name__, found], default=float), flush=True)
 
 '''
 

@@ -148,12 +148,15 @@ def then_torch():  # nobody owns the names any more
     t.equal(len(plain.of("data_load")), 10, "data_loads")
     t.equal([v for v, s in plain.marks("train_loss", "summary")], [x["train_loss"] for x in plain.own["history"][-1:]], "train_loss")
     accumulated = parts["accumulated"]
-    is_its_state(accumulated, 6, 2, evals=3)
-    t.equal([len(accumulated.st.inside(s, "forward")) for s in accumulated.of("step")], [2, 2, 1] * 2, "forwards of a step")
+    rest = accumulated.own["step"] == 6  # versions before 4.46 carry the fifth batch over into the next epoch, and end earlier
+    is_its_state(accumulated, 6 if rest else 4, 2, evals=3 if rest else 2)
+    t.equal([len(accumulated.st.inside(s, "forward")) for s in accumulated.of("step")], [2, 2, 1] * 2 if rest else [2, 2, 1, 2],
+            "forwards of a step")
     t.equal([(v, s["name"], s["index"] + 1) for v, s in accumulated.marks("eval_loss")],
             [(v, "step", n) for v, n in logged(accumulated, "eval_loss")], "eval_loss")
     t.check(all(accumulated.st.parent(s)["name"] == "epoch" for s in accumulated.of("eval")), "evaluation outside the epochs")
-    t.equal([len(accumulated.marks(x, "point")) for x in ("learning_rate", "grad_norm")], [6, 6], "other marks")
+    t.equal([len(accumulated.marks(x, "point")) for x in ("learning_rate", "grad_norm")], [accumulated.own["step"]] * 2,
+            "other marks")
     by_epoch = parts["by_epoch"]
     by_epoch.counts(step=15, epoch=3, eval=3)
     for name in "loss", "eval_loss":
