@@ -146,7 +146,7 @@ static void updated(void) {
   check.updates++;
   check.rested_updates++;
   check.stepped = true;
-  if (scope_loop(scope)->pass_count == 0)
+  if (scope_loop(scope)->pass_count == 0 && scope_loop(scope)->run_count == 0)
     boundary(scope, NULL);
 }
 
