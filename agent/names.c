@@ -6,7 +6,7 @@
 #include "segment.h"
 
 static const char *const texts[NAMES] = {"epoch",    "eval",           "step",  "data_load", "forward",
-                                         "backward", "optimizer_step", "fetch", "batch"};
+                                         "backward", "optimizer_step", "fetch", "batch",     "collective"};
 HOT_DATA uint32_t name_ids[NAMES];
 
 void names_make(void) {

@@ -28,6 +28,7 @@ struct probe {
   /* After the call: its result (borrowed), or NULL with the exception set, which must stay as it is. */
   void (*leave)(struct observe_call *call, PyObject *result);
   enum observe_pace pace;
+  bool apart; /* called too seldom for one of the first places in the table */
   /* With a class as owner in qualname: also observe overrides in subclasses? No: only this very function object. */
 };
 

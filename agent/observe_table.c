@@ -27,9 +27,9 @@ const struct probe *observe_find_later(PyObject *function) {
 }
 
 /* Where the function is, or the free entry that it is to have. */
-static struct observe_entry *entry_for(PyObject *function) {
+static struct observe_entry *entry_for(PyObject *function, bool apart) {
   PyObject *here;
-  for (unsigned i = 0; i < OBSERVE_FIRST; i++)
+  for (unsigned i = 0; i < OBSERVE_FIRST && !apart; i++)
     if (!(here = atomic_load_explicit(&observe_first[i].function, memory_order_relaxed)) || here == function)
       return &observe_first[i];
   unsigned i = slot_of(function);
@@ -39,7 +39,7 @@ static struct observe_entry *entry_for(PyObject *function) {
 }
 
 static int put_locked(PyObject *function, const struct probe *probe) {
-  struct observe_entry *entry = entry_for(function);
+  struct observe_entry *entry = entry_for(function, probe->apart);
   bool fresh = !atomic_load_explicit(&entry->function, memory_order_relaxed);
   if (fresh && used >= OBSERVE_TABLE_MAX)
     return -ENOSPC;

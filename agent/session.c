@@ -86,14 +86,27 @@ static uint64_t random_prefix(void) {
   return prefix;
 }
 
+static int told_rank = -1, told_world_size = -1; /* by the script to its framework; under the GIL */
+
 /* Spawned workers often set RANK for themselves before they train: what counts is the environment at their first span. */
 static void publish_ranks(void) {
   struct ring_segment *segment = segment_get();
   struct env_ranks ranks = env_ranks();
+  if (ranks.rank < 0)
+    ranks.rank = told_rank;
+  if (ranks.world_size < 0)
+    ranks.world_size = told_world_size;
   __atomic_store_n(&segment->rank, ranks.rank, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->local_rank, ranks.local_rank, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->world_size, ranks.world_size, __ATOMIC_RELAXED);
   __atomic_store_n(&segment->ranks_known, 1, __ATOMIC_RELEASE);
+}
+
+void session_told_ranks(int rank, int world_size) {
+  told_rank = rank;
+  told_world_size = world_size;
+  if (session_get())
+    publish_ranks();
 }
 
 struct env_ranks session_ranks(void) {

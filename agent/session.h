@@ -64,6 +64,9 @@ bool session_ended(void);
 /* In the child of a fork: nothing of the parent's session is left, none is made yet. */
 void session_forget(void);
 
+/* The script told its framework these; they hold where the environment says nothing. Needs the GIL. */
+void session_told_ranks(int rank, int world_size);
+
 /* The ranks as they were when the last ring was made. */
 struct env_ranks session_ranks(void);
 

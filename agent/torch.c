@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "collective.h"
 #include "framework.h"
 #include "hot.h"
 #include "loop.h"
@@ -29,6 +30,10 @@ HOT_DATA static bool quiet; /* by the settings */
 
 static bool off(void) {
   return quiet || session_is_worker();
+}
+
+bool torch_off(void) {
+  return off();
 }
 
 void torch_set_quiet(bool to) {
@@ -414,9 +419,11 @@ static const struct probe probes[] = {
 
 void torch_add_probes(void) {
   observe_add(probes, sizeof probes / sizeof probes[0]);
+  collective_add_probes();
 }
 
 void torch_forget(void) {
+  collective_forget();
   forwards = backwards = 0;
   /* The references stay with the copies of iterators and loaders; their callbacks find nothing. */
   memset(watched, 0, sizeof watched);

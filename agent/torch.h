@@ -10,6 +10,9 @@ void torch_add_probes(void);
 /* In the child of a fork: nothing is under way here. */
 void torch_forget(void);
 
+/* Is nothing to be recorded in this process? By the settings, or because it is a worker of a loader. */
+bool torch_off(void);
+
 /* Observed calls make no spans from now on, or make them again. */
 void torch_set_quiet(bool quiet);
 

@@ -36,7 +36,7 @@
 #define RING_MAGIC 0x31676e6972726963ull  /* "cirring1", little endian */
 #define SEGMENT_MAGIC 0x31676573726963ull /* "cirseg1" */
 #define RING_ABI_MAJOR 1
-#define RING_ABI_MINOR 1 /* 1: RING_AFTER */
+#define RING_ABI_MINOR 2 /* 1: RING_AFTER, 2: SPAN_COLLECTIVE */
 
 #define RING_PAGE 4096u
 #define RING_CELL 64u
@@ -76,6 +76,7 @@ enum span_kind {
   SPAN_OPTIMIZER = 8, /* optimizer_step */
   SPAN_BATCH = 9,
   SPAN_FETCH = 10,
+  SPAN_COLLECTIVE = 11,
   SPAN_KINDS
 };
 

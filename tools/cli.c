@@ -16,7 +16,7 @@ static const char *const kinds[SPAN_KINDS] = {
     [SPAN_USER] = "user",       [SPAN_SESSION] = "session",   [SPAN_EPOCH] = "epoch",
     [SPAN_EVAL] = "eval",       [SPAN_STEP] = "step",         [SPAN_DATA_LOAD] = "data_load",
     [SPAN_FORWARD] = "forward", [SPAN_BACKWARD] = "backward", [SPAN_OPTIMIZER] = "optimizer_step",
-    [SPAN_BATCH] = "batch",     [SPAN_FETCH] = "fetch",
+    [SPAN_BATCH] = "batch",     [SPAN_FETCH] = "fetch",       [SPAN_COLLECTIVE] = "collective",
 };
 
 const char *cli_kind_name(int kind) {
@@ -132,8 +132,9 @@ static const char *set_name(struct cli *cli, char *value) {
 
 static const char *set_kind(struct cli *cli, char *value) {
   cli->kind = cli_kind_find(value);
-  return cli->kind >= 0 ? NULL
-                        : "user, session, epoch, eval, step, data_load, forward, backward, optimizer_step, batch or fetch";
+  return cli->kind >= 0
+             ? NULL
+             : "user, session, epoch, eval, step, data_load, forward, backward, optimizer_step, batch, fetch or collective";
 }
 
 static const char *set_slowest(struct cli *cli, char *value) {

@@ -286,9 +286,9 @@ static void gather_scopes(const struct cli *cli, struct report *out) {
       db_query(cli->store,
                "SELECT n.text, r.kind, sum(r.count), sum(r.errors), sum(r.total_ns), sum(r.self_ns), min(r.min_ns),"
                " max(r.max_ns), r.name FROM rollups r LEFT JOIN names n ON n.name = r.name WHERE r.sid = ?1"
-               " AND r.kind <> ?2 AND (NOT ?3 OR r.kind IN (?4, ?5)) GROUP BY r.name, r.kind"
+               " AND r.kind <> ?2 AND (NOT ?3 OR r.kind IN (?4, ?5, ?7)) GROUP BY r.name, r.kind"
                " ORDER BY sum(r.total_ns) DESC LIMIT ?6",
-               out->session->sid, SPAN_SESSION, out->first.found, SPAN_USER, SPAN_FETCH, SCOPES);
+               out->session->sid, SPAN_SESSION, out->first.found, SPAN_USER, SPAN_FETCH, SCOPES, SPAN_COLLECTIVE);
   out->scopes = buf_alloc(SCOPES * sizeof *out->scopes);
   while (db_step(stmt)) {
     struct report_scope *s = &out->scopes[out->scopes_count++];

@@ -43,6 +43,12 @@ static void say_span(const struct report_open *o, bool utf8, struct buf *out) {
                                                 [SPAN_OPTIMIZER] = "optimizer step",
                                                 [SPAN_BATCH] = "batch",
                                                 [SPAN_FETCH] = "fetch"};
+  if (o->kind == SPAN_COLLECTIVE && o->module) { /* "all_reduce 17" */
+    text_show_cut(out, o->module, o->module_len, utf8, NAME_COLUMNS);
+    if (o->index != REPORT_NO_INDEX)
+      buf_printf(out, " %lld", (long long)o->index);
+    return;
+  }
   const char *name = o->kind >= 0 && o->kind < SPAN_KINDS ? known[o->kind] : NULL;
   if (name)
     buf_puts(out, name);

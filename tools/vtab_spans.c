@@ -47,7 +47,7 @@ static const char *const kind_texts[SPAN_KINDS] = {
     [SPAN_USER] = "user",       [SPAN_SESSION] = "session",   [SPAN_EPOCH] = "epoch",
     [SPAN_EVAL] = "eval",       [SPAN_STEP] = "step",         [SPAN_DATA_LOAD] = "data_load",
     [SPAN_FORWARD] = "forward", [SPAN_BACKWARD] = "backward", [SPAN_OPTIMIZER] = "optimizer_step",
-    [SPAN_BATCH] = "batch",     [SPAN_FETCH] = "fetch",
+    [SPAN_BATCH] = "batch",     [SPAN_FETCH] = "fetch",       [SPAN_COLLECTIVE] = "collective",
 };
 
 struct table {

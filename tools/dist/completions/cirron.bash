@@ -8,7 +8,7 @@ _cirron_commands() { cirron-query --help 2>/dev/null | sed -n '/^Commands:/,/^$/
 _cirron_value() { # option current
   case $1 in
   --format) COMPREPLY=($(compgen -W "table json jsonl csv" -- "$2")) ;;
-  --kind) COMPREPLY=($(compgen -W "user session epoch eval step data_load forward backward optimizer_step batch fetch" -- "$2")) ;;
+  --kind) COMPREPLY=($(compgen -W "user session epoch eval step data_load forward backward optimizer_step batch fetch collective" -- "$2")) ;;
   --check) COMPREPLY=($(compgen -W "complete finished finite" -- "$2")) ;;
   --cpu-time) COMPREPLY=($(compgen -W "auto on off" -- "$2")) ;;
   --transport) COMPREPLY=($(compgen -W "auto socket" -- "$2")) ;;
