@@ -32,8 +32,11 @@ int cli_kind_find(const char *name) {
 
 /* Each returns NULL, or what is allowed. */
 static const char *set_db(struct cli *cli, char *value) {
-  cli->db = value;
-  return *value ? NULL : "a file";
+  if (cli->db_count == CLI_STORES_MAX || !*value)
+    return "a file, of at most 64";
+  cli->dbs[cli->db_count++] = value;
+  cli->db = cli->dbs[0];
+  return NULL;
 }
 
 static const char *set_format(struct cli *cli, char *value) {
@@ -167,7 +170,8 @@ static const struct {
   const char *(*set)(struct cli *cli, char *value);
   unsigned only; /* for commands that have this bit; 0: for all */
 } options[] = {
-    {"db", "PATH", "the store; else $CIRRON_DB, " DB_USER_STORE ", " DB_SYSTEM_STORE, set_db, 0},
+    {"db", "PATH", "the store (several times: one of each host); else $CIRRON_DB, " DB_USER_STORE ", " DB_SYSTEM_STORE, set_db,
+     0},
     {"format", "FORMAT", "table (default), json, jsonl (one object a line) or csv", set_format, 0},
     {"json", NULL, "the same as --format json", set_json, 0},
     {"session", "ID", "one session: the first digits of its id, or last", set_session, CLI_SESSION},
@@ -310,6 +314,8 @@ const struct cli_command *cli_parse(int argc, char **argv, const struct cli_comm
   for (size_t i = 0; i < OPTIONS && !*status; i++)
     if (seen[i] && options[i].only && !(command->options & options[i].only))
       *status = usage("--%s has no meaning for %s; see cirron-query %s --help", options[i].name, command->name, command->name);
+  if (!*status && out->db_count > 1 && !(command->options & CLI_STORES))
+    *status = usage("%s reads one store; only one --db has a meaning for it", command->name, NULL, NULL);
   if (!*status && out->arg_count < command->min_args)
     *status = usage("%s needs %s; see cirron-query %s --help", command->name, command->args, command->name);
   if (!*status && out->arg_count > command->max_args)

@@ -11,6 +11,8 @@
 /* Exit status. */
 enum { CLI_OK = 0, CLI_ERROR = 1, CLI_USAGE = 2, CLI_CHECK = 3 };
 
+#define CLI_STORES_MAX 64
+
 /* Options that only some commands take. */
 enum cli_option {
   CLI_SESSION = 1 << 0,
@@ -24,13 +26,14 @@ enum cli_option {
   CLI_CHECKS = 1 << 8,
   CLI_CLEAR = 1 << 20,
   CLI_FAST = 1 << 21,
+  CLI_STORES = 1 << 22,   /* no option: --db may be given several times */
   CLI_NO_STORE = 1 << 30, /* no option: the command runs without an open store */
 };
 
 enum cli_check { CLI_CHECK_COMPLETE = 1, CLI_CHECK_FINISHED = 2, CLI_CHECK_FINITE = 4 };
 
 struct cli {
-  const char *db; /* NULL: looked for */
+  const char *db; /* NULL: looked for; the first of several */
   enum out_format format;
   const char *session; /* lower-case hex digits, "last", or NULL */
   int64_t rank;        /* -1: all */
@@ -46,7 +49,11 @@ struct cli {
   char **args;     /* what follows the command */
   int arg_count;
   struct out_style style; /* of stdout */
-  sqlite3 *store;         /* opened by main.c */
+  const char *dbs[CLI_STORES_MAX];
+  size_t db_count;
+  sqlite3 *stores[CLI_STORES_MAX]; /* opened by main.c, in the order of dbs */
+  size_t store_count;
+  sqlite3 *store; /* the first; in what cmd_each_store calls, the one whose turn it is */
 };
 
 struct cli_command {

@@ -16,9 +16,15 @@ int cmd_stats(const struct cli *cli);
 int cmd_clear(const struct cli *cli);
 int cmd_sql(const struct cli *cli);
 int cmd_doctor(const struct cli *cli);
+int cmd_status(const struct cli *cli);
 
 /* How many rows a table shows where nothing was said; the other formats give all. */
 #define CMD_TABLE_ROWS 50
+
+/* Calls `each` for every store, with cli->store set to it, until one call returns something else than 0. Returns that, or 0. */
+int cmd_each_store(const struct cli *cli, int (*each)(const struct cli *cli, void *arg), void *arg);
+/* --slowest is an order within one store: says so where there are several. */
+bool cmd_one_order(const struct cli *cli);
 
 /* The rows to show: --limit, else CMD_TABLE_ROWS in a table and all else. */
 int64_t cmd_limit(const struct cli *cli);

@@ -67,37 +67,53 @@ static int row(struct out *out, sqlite3_stmt *stmt, struct buf *attrs) {
   return out_row(out, cells);
 }
 
-int cmd_marks(const struct cli *cli) {
-  struct pick_session *sessions;
-  struct buf sql = {0}, attrs = {0};
+struct listing {
+  const struct pick_session *sessions;
   size_t count;
+  struct out *out;
+  struct buf attrs;
+  int64_t limit, shown;
+  bool more, named; /* more than the limit; a store has the name */
+  int error;
+};
+
+static int list_store(const struct cli *cli, void *arg) {
+  struct listing *list = arg;
+  struct buf sql = {0};
   uint32_t name = 0;
-  int status = pick_sessions(cli, &sessions, &count);
-  if (status)
-    return status;
-  if (cli->name && spans_name_find(cli->store, cli->name, strlen(cli->name), &name) != 0)
-    say("nothing in this store has the name '%s'", cli->name);
+  if (cli->name && spans_name_find(cli->store, cli->name, strlen(cli->name), &name) == 0)
+    list->named = true;
   buf_puts(&sql, "SELECT s.prefix, s.id, m.mark, m.span, n.text, m.value_type, m.value, m.attrs, m.ts_ns, m.kind"
                  " FROM sessions s JOIN marks m ON m.sid = s.sid LEFT JOIN names n ON n.name = m.name WHERE ");
-  pick_where(cli, sessions, count, "s.sid", &sql);
+  pick_where(cli, list->sessions, list->count, "s.sid", &sql);
   buf_printf(&sql, " AND (?1 < 0 OR m.name = ?1) ORDER BY s.sid, m.mark");
-  int64_t limit = cmd_limit(cli), shown = 0;
-  struct out *out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
   sqlite3_stmt *stmt = db_query(cli->store, sql.data, cli->name ? (sqlite3_int64)name : -1);
-  int error = 0;
-  bool more = false;
-  while (!error && (more = db_step(stmt)) && shown < limit) {
-    error = row(out, stmt, &attrs);
-    shown++;
+  while (!list->error && (list->more = db_step(stmt)) && list->shown < list->limit) {
+    list->error = row(list->out, stmt, &list->attrs);
+    list->shown++;
   }
-  if (more)
+  if (list->more)
     sqlite3_finalize(stmt);
-  status = cli_written(out_end(out));
-  if (more && !error)
-    cmd_more(cli, shown);
-  cmd_none(cli, "marks", shown);
-  pick_free(sessions, count);
   buf_fini(&sql);
-  buf_fini(&attrs);
+  return list->more || list->error;
+}
+
+int cmd_marks(const struct cli *cli) {
+  struct listing list = {.limit = cmd_limit(cli)};
+  struct pick_session *sessions;
+  int status = pick_sessions(cli, &sessions, &list.count);
+  if (status)
+    return status;
+  list.sessions = sessions;
+  list.out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
+  (void)cmd_each_store(cli, list_store, &list); /* what ended it is in the list */
+  status = cli_written(out_end(list.out));
+  if (cli->name && !list.named)
+    say("nothing in %s has the name '%s'", cli->store_count > 1 ? "these stores" : "this store", cli->name);
+  if (list.more && !list.error)
+    cmd_more(cli, list.shown);
+  cmd_none(cli, "marks", list.shown);
+  pick_free(sessions, list.count);
+  buf_fini(&list.attrs);
   return status;
 }

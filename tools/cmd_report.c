@@ -67,11 +67,13 @@ int cmd_report(const struct cli *cli) {
   int status = pick_sessions(cli, &sessions, &count);
   if (status)
     return status;
-  const struct pick_session *session = pick_main(cli, sessions, count);
+  const struct pick_session *session = pick_main(sessions, count);
   if (!session)
     return no_sessions(cli);
-  report_gather(cli, sessions, count, session, &report);
-  int written = cli_written(cli->format == OUT_TABLE ? report_text(cli, &report) : print_json(cli, report_json(&report)));
+  struct cli one = *cli;
+  one.store = session->store;
+  report_gather(&one, sessions, count, session, &report);
+  int written = cli_written(cli->format == OUT_TABLE ? report_text(&one, &report) : print_json(cli, report_json(&report)));
   status = check(cli, &report);
   report_fini(&report);
   pick_free(sessions, count);

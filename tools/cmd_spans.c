@@ -43,14 +43,16 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 enum { STOP = 1 }; /* from the callback: enough */
 
 struct listing {
-  const struct cli *cli;
+  const struct cli *cli; /* of the store whose turn it is */
+  const struct pick_session *sessions;
+  size_t count;
   struct out *out;
   struct spans_names *names;
   struct marks_of marks;
   struct buf attrs, mark_ids;
   int64_t limit, shown;
   int error;
-  bool more;
+  bool more, named; /* more than the limit; a store has the name */
 };
 
 static const char *mode(const struct span_row *row) {
@@ -221,42 +223,57 @@ static int run(struct listing *list, struct spans_filter filter, const struct pi
     return slowest_of(list, filter, sessions, count, (size_t)n);
   }
   for (size_t i = 0; i < (all ? 1 : count) && rc == 0; i++) {
+    if (!all && sessions[i].store != cli->store)
+      continue;
     filter.sid = all ? 0 : sessions[i].sid;
     rc = spans_each(cli->store, &filter, show, list);
   }
   return rc;
 }
 
-int cmd_spans(const struct cli *cli) {
-  struct listing list = {.cli = cli, .limit = cmd_limit(cli)};
-  struct pick_session *sessions;
-  size_t count;
+static int list_store(const struct cli *cli, void *arg) {
+  struct listing *list = arg;
   uint32_t name = 0;
-  int status = pick_sessions(cli, &sessions, &count);
-  if (status)
-    return status;
   struct spans_filter filter = {.kinds = cli->kind >= 0 ? 1u << cli->kind : 0};
   if (cli->name) {
     filter.names = &name;
     filter.names_count = spans_name_find(cli->store, cli->name, strlen(cli->name), &name) == 0;
-    if (!filter.names_count)
-      say("nothing in this store has the name '%s'", cli->name);
+    list->named |= filter.names_count;
   }
-  list.names = spans_names_new(cli->store);
-  if (!list.names)
+  list->cli = cli;
+  list->names = spans_names_new(cli->store);
+  if (!list->names)
     db_die(cli->store, "names", -ENOMEM);
-  list.out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
-  int rc = run(&list, filter, sessions, count);
-  status = cli_written(out_end(list.out));
-  if (rc < 0)
+  int rc = run(list, filter, list->sessions, list->count);
+  spans_names_free(list->names);
+  marks_of_fini(&list->marks);
+  list->marks = (struct marks_of){0};
+  if (rc < 0) {
+    (void)cli_written(out_end(list->out)); /* what could be read */
     db_die(cli->store, "spans", rc);
+  }
+  return rc;
+}
+
+int cmd_spans(const struct cli *cli) {
+  struct listing list = {.limit = cmd_limit(cli)};
+  struct pick_session *sessions;
+  if (!cmd_one_order(cli))
+    return CLI_USAGE;
+  int status = pick_sessions(cli, &sessions, &list.count);
+  if (status)
+    return status;
+  list.sessions = sessions;
+  list.out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
+  (void)cmd_each_store(cli, list_store, &list); /* STOP: the list says why */
+  status = cli_written(out_end(list.out));
+  if (cli->name && !list.named)
+    say("nothing in %s has the name '%s'", cli->store_count > 1 ? "these stores" : "this store", cli->name);
   if (list.more)
     cmd_more(cli, list.shown);
   cmd_none(cli, "spans", list.shown);
-  spans_names_free(list.names);
-  marks_of_fini(&list.marks);
   buf_fini(&list.attrs);
   buf_fini(&list.mark_ids);
-  pick_free(sessions, count);
+  pick_free(sessions, list.count);
   return status;
 }

@@ -82,31 +82,47 @@ static int row(struct out *out, sqlite3_stmt *stmt) {
   return out_row(out, cells);
 }
 
-int cmd_steps(const struct cli *cli) {
-  struct pick_session *sessions;
-  struct buf sql = {0};
+struct listing {
+  const struct pick_session *sessions;
   size_t count;
-  int error = 0, status = pick_sessions(cli, &sessions, &count);
-  if (status)
-    return status;
+  struct out *out;
+  int64_t limit, shown;
+  bool more; /* than the limit */
+  int error;
+};
+
+static int list_store(const struct cli *cli, void *arg) {
+  struct listing *list = arg;
+  struct buf sql = {0};
   buf_puts(&sql, query);
-  pick_where(cli, sessions, count, "s.sid", &sql);
+  pick_where(cli, list->sessions, list->count, "s.sid", &sql);
   buf_puts(&sql, cli->slowest ? " ORDER BY t.end_ns - t.start_ns DESC, s.sid, t.span" : " ORDER BY s.sid, t.span");
   sqlite3_stmt *stmt = db_query(cli->store, sql.data);
-  struct out *out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
-  int64_t limit = cmd_limit(cli), shown = 0;
-  bool more = false;
-  while (!error && (more = db_step(stmt)) && shown < limit) {
-    error = row(out, stmt);
-    shown++;
+  while (!list->error && (list->more = db_step(stmt)) && list->shown < list->limit) {
+    list->error = row(list->out, stmt);
+    list->shown++;
   }
-  if (more)
+  if (list->more)
     sqlite3_finalize(stmt);
-  status = cli_written(out_end(out));
-  if (more && !error)
-    cmd_more(cli, shown);
-  cmd_none(cli, "steps", shown);
-  pick_free(sessions, count);
   buf_fini(&sql);
+  return list->more || list->error;
+}
+
+int cmd_steps(const struct cli *cli) {
+  struct listing list = {.limit = cmd_limit(cli)};
+  struct pick_session *sessions;
+  if (!cmd_one_order(cli))
+    return CLI_USAGE;
+  int status = pick_sessions(cli, &sessions, &list.count);
+  if (status)
+    return status;
+  list.sessions = sessions;
+  list.out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
+  (void)cmd_each_store(cli, list_store, &list); /* what ended it is in the list */
+  status = cli_written(out_end(list.out));
+  if (list.more && !list.error)
+    cmd_more(cli, list.shown);
+  cmd_none(cli, "steps", list.shown);
+  pick_free(sessions, list.count);
   return status;
 }

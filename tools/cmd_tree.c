@@ -372,7 +372,7 @@ int cmd_tree(const struct cli *cli) {
   int error = 0, status = pick_sessions(cli, &sessions, &count);
   if (status)
     return status;
-  const struct pick_session *one = pick_main(cli, sessions, count);
+  const struct pick_session *one = pick_main(sessions, count);
   if (!one && cli->format == OUT_TABLE)
     puts("No process was traced into this store yet.");
   view.names = spans_names_new(cli->store);

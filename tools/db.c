@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -184,6 +185,18 @@ int db_open(const char *path, sqlite3 **out, char *why, size_t why_len, char *no
 fail:
   sqlite3_close(db);
   return err;
+}
+
+/* The lock of the collector that writes (collectord/store_lock.c). Ours is shared and gone at once. */
+enum db_writer db_writer(const char *path) {
+  struct buf lock = {0};
+  buf_printf(&lock, "%s.lock", path);
+  int fd = open(buf_text(&lock), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int error = fd < 0 ? errno : flock(fd, LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+  buf_fini(&lock);
+  if (fd >= 0)
+    close(fd);
+  return error == 0 || error == ENOENT ? DB_WRITER_NONE : error == EWOULDBLOCK ? DB_WRITER_THERE : DB_WRITER_UNKNOWN;
 }
 
 static int authorize(void *arg, int action, const char *a, const char *b, const char *c, const char *d) {

@@ -19,6 +19,10 @@ int db_find(const char *option, const char **path, char *why, size_t why_len);
  * and says what is wrong; `note` gets a line where the store can be read, but not all of it, else it is "". */
 int db_open(const char *path, sqlite3 **out, char *why, size_t why_len, char *note, size_t note_len);
 
+/* Does a collector write to the store at `path` now? */
+enum db_writer { DB_WRITER_NONE, DB_WRITER_THERE, DB_WRITER_UNKNOWN };
+enum db_writer db_writer(const char *path);
+
 /* From here on only statements that read are accepted: for SQL that a user wrote. */
 int db_restrict(sqlite3 *db);
 

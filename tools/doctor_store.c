@@ -1,6 +1,5 @@
 /* The store that a command without --db would read: rights, disk, who writes to it, what it lacks. */
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <libgen.h>
@@ -8,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -76,30 +74,16 @@ static void disk(struct doctor *d, const char *path) {
   buf_fini(&folder);
 }
 
-enum writer { WRITER_NONE, WRITER_THERE, WRITER_UNKNOWN };
-
-/* The lock of the collector that writes (collectord/store_lock.c). Ours is shared and gone at once. */
-static enum writer writer(const char *path) {
-  struct buf lock = {0};
-  buf_printf(&lock, "%s.lock", path);
-  int fd = open(buf_text(&lock), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  int error = fd < 0 ? errno : flock(fd, LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
-  buf_fini(&lock);
-  if (fd >= 0)
-    close(fd);
-  return error == 0 || error == ENOENT ? WRITER_NONE : error == EWOULDBLOCK ? WRITER_THERE : WRITER_UNKNOWN;
-}
-
 static void content(struct doctor *d, sqlite3 *db, const char *path) {
   sqlite3_int64 sessions = db_value(db, 0, "SELECT count(*) FROM sessions");
   sqlite3_int64 running = db_value(db, 0, "SELECT count(*) FROM sessions WHERE state='" SESSION_RUNNING "'");
   sqlite3_int64 dropped = db_value(db, 0, "SELECT dropped_total FROM sessions ORDER BY start_ns DESC LIMIT 1");
-  enum writer by = writer(path);
+  enum db_writer by = db_writer(path);
   doctor_find(d, DOCTOR_OK, "store", "%s: %lld sessions, %s", path, (long long)sessions,
-              by == WRITER_THERE  ? "a collector writes to it"
-              : by == WRITER_NONE ? "no collector writes to it now"
-                                  : "readable");
-  if (running && by == WRITER_NONE)
+              by == DB_WRITER_THERE  ? "a collector writes to it"
+              : by == DB_WRITER_NONE ? "no collector writes to it now"
+                                     : "readable");
+  if (running && by == DB_WRITER_NONE)
     doctor_find(d, DOCTOR_WARN, "store",
                 "%lld sessions are left running by a collector that ended; the next one on this store settles them",
                 (long long)running);

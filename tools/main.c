@@ -15,19 +15,25 @@ static const struct cli_command commands[] = {
      "Of several sessions it takes the latest that trains. --check makes it a test for scripts:\n"
      "  complete  nothing was dropped        finished  the program ended by itself with status 0\n"
      "  finite    no mark is NaN or infinite\n",
-     cmd_report, CLI_SESSION | CLI_CHECKS, 0, 0},
-    {"sessions", "", "One row a traced process", NULL, cmd_sessions, CLI_SESSION | CLI_LIMIT, 0, 0},
+     cmd_report, CLI_SESSION | CLI_CHECKS | CLI_STORES, 0, 0},
+    {"sessions", "", "One row a traced process", NULL, cmd_sessions, CLI_SESSION | CLI_LIMIT | CLI_STORES, 0, 0},
     {"tree", "", "The spans as they lie in each other, repeated ones collapsed",
      "Of more than three spans of a name in a row it shows the first, the slowest and those with an error.\n", cmd_tree,
      CLI_SESSION | CLI_DEPTH | CLI_LAST | CLI_ALL, 0, 0},
     {"steps", "", "One row a training step, with the time of each phase", NULL, cmd_steps,
-     CLI_SESSION | CLI_LIMIT | CLI_SLOWEST, 0, 0},
-    {"spans", "", "One row a span", NULL, cmd_spans, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_SLOWEST, 0, 0},
+     CLI_SESSION | CLI_LIMIT | CLI_SLOWEST | CLI_STORES, 0, 0},
+    {"spans", "", "One row a span", NULL, cmd_spans, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_SLOWEST | CLI_STORES,
+     0, 0},
     {"stats", "", "One row a name: count, total, own time, mean, p50, p90, p99, longest",
      "Reads all spans, which takes about half a second for ten million; --fast reads the sums kept while recording.\n"
      "SELF is the time without that of direct children.\n",
      cmd_stats, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_FAST, 0, 0},
-    {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME, 0, 0},
+    {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_STORES, 0,
+     0},
+    {"status", "", "What each rank of the jobs that run does now, and who waits for whom",
+     "STATE is runs, waits (for other ranks), late (others wait for it), stalled (for 5 s and three steps), ended or missing.\n"
+     "Works while a job hangs.\n",
+     cmd_status, CLI_SESSION | CLI_STORES, 0, 0},
     {"overhead", "[SINCE]", "What recording cost, from runs under cirron run --overhead-check",
      "Blocks of steps that are observed and blocks that are not took turns; a pair of them gives a difference. Shown is the\n"
      "median of the differences with its 95 % interval. SINCE: only sessions that began at or after this time, in\n"
@@ -61,10 +67,29 @@ void cmd_more(const struct cli *cli, int64_t shown) {
     say("there are more than these %lld; --limit N shows N, --limit 0 all", (long long)shown);
 }
 
+int cmd_each_store(const struct cli *cli, int (*each)(const struct cli *cli, void *arg), void *arg) {
+  int error = 0;
+  for (size_t i = 0; i < cli->store_count && !error; i++) {
+    struct cli one = *cli;
+    one.store = cli->stores[i];
+    error = each(&one, arg);
+  }
+  return error;
+}
+
+bool cmd_one_order(const struct cli *cli) {
+  if (!cli->slowest || cli->store_count < 2)
+    return true;
+  say("--slowest is for one store; only one --db has a meaning with it");
+  return false;
+}
+
 void cmd_none(const struct cli *cli, const char *what, int64_t shown) {
   if (cli->format == OUT_TABLE && shown == 0)
     say("there are no %s%s", what,
-        cli->session || cli->rank >= 0 || cli->name || cli->kind >= 0 ? " that fit" : " in this store");
+        cli->session || cli->rank >= 0 || cli->name || cli->kind >= 0 ? " that fit"
+        : cli->store_count > 1                                        ? " in these stores"
+                                                                      : " in this store");
 }
 
 /* Whatever was printed has to have arrived. */
@@ -75,11 +100,27 @@ static int finish(int status) {
   return status ? status : written;
 }
 
+static int open_stores(struct cli *cli) {
+  char why[1024], note[1024];
+  size_t count = cli->db_count ? cli->db_count : 1;
+  for (size_t i = 0; i < count; i++) {
+    const char *path;
+    if (db_find(cli->dbs[i], &path, why, sizeof why) != 0 ||
+        db_open(path, &cli->stores[i], why, sizeof why, note, sizeof note) != 0) {
+      say("%s", why);
+      return CLI_ERROR;
+    }
+    cli->store_count++;
+    if (*note)
+      say("%s", note);
+  }
+  cli->store = cli->stores[0];
+  return CLI_OK;
+}
+
 int main(int argc, char **argv) {
   struct cli cli;
   int status;
-  const char *path;
-  char why[1024], note[1024];
 
   setlocale(LC_CTYPE, "");  /* numbers stay as in C */
   signal(SIGPIPE, SIG_IGN); /* `cirron-query spans | head` is no error; writes then fail with EPIPE */
@@ -90,13 +131,10 @@ int main(int argc, char **argv) {
   units_init(cli.style.utf8);
   if (command->options & CLI_NO_STORE)
     return finish(command->run(&cli));
-  if (db_find(cli.db, &path, why, sizeof why) != 0 || db_open(path, &cli.store, why, sizeof why, note, sizeof note) != 0) {
-    say("%s", why);
-    return CLI_ERROR;
-  }
-  if (*note)
-    say("%s", note);
-  status = command->run(&cli);
-  sqlite3_close(cli.store);
+  status = open_stores(&cli);
+  if (!status)
+    status = command->run(&cli);
+  for (size_t i = 0; i < cli.store_count; i++)
+    sqlite3_close(cli.stores[i]);
   return finish(status);
 }

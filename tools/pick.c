@@ -27,9 +27,9 @@ static const char columns[] =
     " emitted_marks, dropped, dropped_total, overhead_ns, attrs FROM sessions"
     " WHERE (?1 < 0 OR coalesce(rank, 0) = ?1) AND state <> '" SESSION_ERASED "' ORDER BY start_ns, sid";
 
-static void read_row(sqlite3_stmt *stmt, struct pick_session *s) {
+static void read_row(sqlite3 *store, sqlite3_stmt *stmt, struct pick_session *s) {
   const char *id = (const char *)sqlite3_column_text(stmt, 1), *prefix = (const char *)sqlite3_column_text(stmt, 2);
-  *s = (struct pick_session){.sid = sqlite3_column_int64(stmt, 0)};
+  *s = (struct pick_session){.store = store, .sid = sqlite3_column_int64(stmt, 0)};
   snprintf(s->id, sizeof s->id, "%.32s", id ? id : "");
   s->prefix = strtoull(prefix ? prefix : "", NULL, 16);
   s->state = text(stmt, 3);
@@ -62,14 +62,15 @@ static void read_row(sqlite3_stmt *stmt, struct pick_session *s) {
 }
 
 static int no_session(const struct cli *cli, size_t fitting) {
+  const char *where = cli->store_count > 1 ? "these stores" : "this store";
   if (fitting > 1)
     say("session '%s': %zu sessions begin so; give more digits (see cirron-query sessions)", cli->session, fitting);
   else if (cli->session && cli->rank >= 0)
-    say("session '%s' of rank %lld: not in this store (see cirron-query sessions)", cli->session, (long long)cli->rank);
+    say("session '%s' of rank %lld: not in %s (see cirron-query sessions)", cli->session, (long long)cli->rank, where);
   else if (cli->session)
-    say("session '%s': not in this store (see cirron-query sessions)", cli->session);
+    say("session '%s': not in %s (see cirron-query sessions)", cli->session, where);
   else
-    say("rank %lld: no session of this rank in this store (see cirron-query sessions)", (long long)cli->rank);
+    say("rank %lld: no session of this rank in %s (see cirron-query sessions)", (long long)cli->rank, where);
   return CLI_ERROR;
 }
 
@@ -92,16 +93,43 @@ static size_t choose(const struct cli *cli, struct pick_session *list, size_t co
   return kept;
 }
 
+/* Oldest first; of equal ones the order of stores and rows stays. */
+static int by_start(const void *a, const void *b) {
+  const struct pick_session *x = a, *y = b;
+  if (x->start_ns != y->start_ns)
+    return x->start_ns < y->start_ns ? -1 : 1;
+  return x->sid < y->sid ? -1 : x->sid > y->sid;
+}
+
+/* A store and a copy of it hold the same sessions. */
+static bool is_there(const struct pick_session *list, size_t n, const struct pick_session *s) {
+  for (size_t i = 0; i < n; i++)
+    if (list[i].store != s->store && strcmp(list[i].id, s->id) == 0)
+      return true;
+  return false;
+}
+
+static void read_store(const struct cli *cli, sqlite3 *store, struct pick_session **list, size_t *n, size_t *cap) {
+  for (sqlite3_stmt *stmt = db_query(store, columns, cli->rank); db_step(stmt);) {
+    if (*n == *cap) {
+      *cap = *cap ? 2 * *cap : 8;
+      *list = buf_realloc(*list, *cap * sizeof **list);
+    }
+    read_row(store, stmt, &(*list)[*n]);
+    if (cli->store_count > 1 && is_there(*list, *n, &(*list)[*n]))
+      session_fini(&(*list)[*n]);
+    else
+      ++*n;
+  }
+}
+
 int pick_sessions(const struct cli *cli, struct pick_session **out, size_t *count) {
   struct pick_session *list = NULL;
   size_t n = 0, cap = 0;
-  for (sqlite3_stmt *stmt = db_query(cli->store, columns, cli->rank); db_step(stmt); n++) {
-    if (n == cap) {
-      cap = cap ? 2 * cap : 8;
-      list = buf_realloc(list, cap * sizeof *list);
-    }
-    read_row(stmt, &list[n]);
-  }
+  for (size_t i = 0; i < cli->store_count; i++)
+    read_store(cli, cli->stores[i], &list, &n, &cap);
+  if (cli->store_count > 1 && n)
+    qsort(list, n, sizeof *list, by_start);
   if (cli->session)
     n = choose(cli, list, n);
   if ((cli->session && n != 1) || (cli->rank >= 0 && n == 0)) {
@@ -120,41 +148,51 @@ void pick_free(struct pick_session *sessions, size_t count) {
 }
 
 void pick_where(const struct cli *cli, const struct pick_session *sessions, size_t count, const char *column, struct buf *out) {
-  if (!cli->session && cli->rank < 0) {
+  if (!cli->session && cli->rank < 0 && cli->store_count < 2) {
     buf_printf(out, "%s NOT IN (SELECT sid FROM sessions WHERE state = '" SESSION_ERASED "')", column);
     return;
   }
   buf_printf(out, "%s IN (", column);
+  const char *comma = "";
   for (size_t i = 0; i < count; i++)
-    buf_printf(out, "%s%lld", i ? "," : "", (long long)sessions[i].sid);
+    if (sessions[i].store == cli->store) {
+      buf_printf(out, "%s%lld", comma, (long long)sessions[i].sid);
+      comma = ",";
+    }
   buf_puts(out, ")");
 }
 
-bool pick_trains(const struct cli *cli, int64_t sid) {
-  return db_value(cli->store, 0, "SELECT 1 FROM steps WHERE sid = ? LIMIT 1", sid) ||
-         db_value(cli->store, 0, "SELECT 1 FROM rollups WHERE sid = ?1 AND kind IN (?2, ?3) LIMIT 1", sid, SPAN_BATCH,
+bool pick_trains(const struct pick_session *session) {
+  int64_t sid = session->sid;
+  return db_value(session->store, 0, "SELECT 1 FROM steps WHERE sid = ? LIMIT 1", sid) ||
+         db_value(session->store, 0, "SELECT 1 FROM rollups WHERE sid = ?1 AND kind IN (?2, ?3) LIMIT 1", sid, SPAN_BATCH,
                   SPAN_OPTIMIZER);
+}
+
+/* torchrun calls all of its jobs "none" that nobody named. */
+static bool has_run_id(const struct pick_session *session) {
+  return session->run_id && *session->run_id && strcmp(session->run_id, "none") != 0;
 }
 
 bool pick_same_job(const struct pick_session *a, const struct pick_session *b) {
   if (a->world_size != b->world_size || a->world_size < 2)
     return false;
-  if (a->run_id && *a->run_id && b->run_id && *b->run_id)
+  if (has_run_id(a) && has_run_id(b))
     return strcmp(a->run_id, b->run_id) == 0;
   int64_t apart = a->start_ns > b->start_ns ? a->start_ns - b->start_ns : b->start_ns - a->start_ns;
   return apart < SAME_START_NS;
 }
 
-const struct pick_session *pick_main(const struct cli *cli, const struct pick_session *sessions, size_t count) {
+const struct pick_session *pick_main(const struct pick_session *sessions, size_t count) {
   const struct pick_session *found = NULL;
   for (size_t i = count; i-- > 0 && !found;)
-    if (pick_trains(cli, sessions[i].sid))
+    if (pick_trains(&sessions[i]))
       found = &sessions[i];
   if (!found)
     return count ? &sessions[count - 1] : NULL;
   for (size_t i = 0; i < count; i++)
     if (sessions[i].rank >= 0 && sessions[i].rank < found->rank && pick_same_job(&sessions[i], found) &&
-        pick_trains(cli, sessions[i].sid))
+        pick_trains(&sessions[i]))
       found = &sessions[i];
   return found;
 }

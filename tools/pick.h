@@ -10,6 +10,7 @@
 #include "cli.h"
 
 struct pick_session {
+  sqlite3 *store; /* the one of cli->stores that it lies in */
   int64_t sid;
   char id[33];
   uint64_t prefix;
@@ -25,17 +26,17 @@ struct pick_session {
 int pick_sessions(const struct cli *cli, struct pick_session **out, size_t *count);
 void pick_free(struct pick_session *sessions, size_t count);
 
-/* Adds an SQL condition that holds for the rows of these sessions: by the column with their sid. */
+/* Adds an SQL condition that holds for the rows of these sessions that lie in cli->store: by the column with their sid. */
 void pick_where(const struct cli *cli, const struct pick_session *sessions, size_t count, const char *column, struct buf *out);
 
 /* The session that the tree, or the report, is about: the latest with training in it, else the latest; of a job of several ranks
  * the lowest. NULL: there is none. */
-const struct pick_session *pick_main(const struct cli *cli, const struct pick_session *sessions, size_t count);
+const struct pick_session *pick_main(const struct pick_session *sessions, size_t count);
 
 /* Is there a training step, or a batch of a framework, in it? */
-bool pick_trains(const struct cli *cli, int64_t sid);
+bool pick_trains(const struct pick_session *session);
 
-/* Do these belong to the same job? By run id, else by parent process and time. */
+/* Do these belong to the same job? By run id, else by time. */
 bool pick_same_job(const struct pick_session *a, const struct pick_session *b);
 
 /* "python train.py --lr 0.1", from argv. Not escaped. */

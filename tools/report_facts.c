@@ -389,13 +389,13 @@ static int compare_ranks(const void *a, const void *b) {
   return x->session->rank < y->session->rank ? -1 : x->session->rank > y->session->rank;
 }
 
-static void gather_ranks(const struct cli *cli, struct report *out) {
+static void gather_ranks(struct report *out) {
   for (size_t i = 0; out->session->world_size > 1 && i < out->sessions_count; i++) {
     const struct pick_session *s = &out->sessions[i];
     if (s->rank < 0 || !pick_same_job(s, out->session))
       continue;
     sqlite3_stmt *stmt =
-        db_query(cli->store, "SELECT count(*), sum(end_ns - start_ns), sum(data_load_ns) FROM steps WHERE sid = ?", s->sid);
+        db_query(s->store, "SELECT count(*), sum(end_ns - start_ns), sum(data_load_ns) FROM steps WHERE sid = ?", s->sid);
     if (!db_step(stmt))
       continue;
     if (sqlite3_column_int64(stmt, 0) > 0) {
@@ -424,7 +424,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
   gather_open(cli, out);
   gather_losses(out);
   gather_sheds(cli, out);
-  gather_ranks(cli, out);
+  gather_ranks(out);
   report_marks(cli, out);
   overhead_gather(cli->store, session, &out->overhead);
   out->snapshots = db_value(cli->store, 0, "SELECT count(*) FROM snapshots WHERE sid = ?", session->sid);
