@@ -106,6 +106,12 @@ static const char *set_fast(struct cli *cli, char *value) {
   return NULL;
 }
 
+static const char *set_steps(struct cli *cli, char *value) {
+  (void)value;
+  cli->steps = true;
+  return NULL;
+}
+
 /* "7d": so long ago. Seconds, or -1. */
 static int64_t set_ago(const char *value) {
   char *end;
@@ -187,6 +193,7 @@ static const struct {
     {"keep", "N", "all but the N that ended last", set_keep, CLI_CLEAR},
     {"yes", NULL, "do not ask", set_yes, CLI_CLEAR},
     {"fast", NULL, "from the sums kept while recording; quantiles are then within 6 % or so", set_fast, CLI_FAST},
+    {"steps", NULL, "one row a step: how long a rank waited in it for others, and for which", set_steps, CLI_STEPS},
     {"check", "WHAT", "exit with 3 unless it holds: complete, finished, finite (or a,b)", set_checks, CLI_CHECKS},
 };
 

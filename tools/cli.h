@@ -26,6 +26,7 @@ enum cli_option {
   CLI_CHECKS = 1 << 8,
   CLI_CLEAR = 1 << 20,
   CLI_FAST = 1 << 21,
+  CLI_STEPS = 1 << 23,
   CLI_STORES = 1 << 22,   /* no option: --db may be given several times */
   CLI_NO_STORE = 1 << 30, /* no option: the command runs without an open store */
 };
@@ -44,7 +45,7 @@ struct cli {
   int64_t depth, last; /* -1: not given */
   int64_t keep;        /* -1: not given */
   int64_t before_ns;   /* wall clock, 0: not given */
-  bool yes, fast;
+  bool yes, fast, steps;
   unsigned checks; /* bits of enum cli_check */
   char **args;     /* what follows the command */
   int arg_count;

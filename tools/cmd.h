@@ -16,6 +16,7 @@ int cmd_stats(const struct cli *cli);
 int cmd_clear(const struct cli *cli);
 int cmd_sql(const struct cli *cli);
 int cmd_doctor(const struct cli *cli);
+int cmd_ranks(const struct cli *cli);
 int cmd_status(const struct cli *cli);
 
 /* How many rows a table shows where nothing was said; the other formats give all. */

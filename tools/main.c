@@ -30,6 +30,11 @@ static const struct cli_command commands[] = {
      cmd_stats, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_KIND | CLI_FAST, 0, 0},
     {"marks", "", "One row a value marked by the program", NULL, cmd_marks, CLI_SESSION | CLI_LIMIT | CLI_NAME | CLI_STORES, 0,
      0},
+    {"ranks", "", "The ranks of a job compared, step by step: who is slow, who waited for whom",
+     "Of several jobs it takes the latest, or that of --session. Times in phases are of a step (mean). WAITED is the time a\n"
+     "rank waited for others, most of it FOR that one; WAITED FOR IT is how long others waited for it.\n"
+     "One store a host: cirron-query ranks --db host-a.db --db host-b.db\n",
+     cmd_ranks, CLI_SESSION | CLI_LIMIT | CLI_STEPS | CLI_STORES, 0, 0},
     {"status", "", "What each rank of the jobs that run does now, and who waits for whom",
      "STATE is runs, waits (for other ranks), late (others wait for it), stalled (for 5 s and three steps), ended or missing.\n"
      "Works while a job hangs.\n",

@@ -22,6 +22,7 @@ static int nothing(const struct cli *cli) {
 static const struct cli_command commands[] = {{"report", "", "Report", NULL, nothing, CLI_SESSION | CLI_CHECKS, 0, 0},
                                               {"spans", "", "Spans", NULL, nothing, CLI_SESSION | CLI_LIMIT | CLI_KIND, 0, 0},
                                               {"sql", "QUERY", "SQL", NULL, nothing, CLI_LIMIT, 1, 1},
+                                              {"ranks", "", "Ranks", NULL, nothing, CLI_STEPS | CLI_STORES, 0, 0},
                                               {0}};
 
 static struct cli cli;
@@ -31,8 +32,8 @@ static int status;
 
 /* The values are copied: parsing writes into some, and literals are not ours to write. */
 static const struct cli_command *parse(char **argv) {
-  static char copies[16][64];
-  static char *args[17];
+  static char copies[2 * CLI_STORES_MAX + 8][64];
+  static char *args[2 * CLI_STORES_MAX + 9];
   int argc = 0;
   for (; argv[argc]; argc++) {
     snprintf(copies[argc], sizeof copies[argc], "%s", argv[argc]);
@@ -100,6 +101,23 @@ static void refusals(void **state) {
   REFUSED("--check", "complete,");
 }
 
+static void several_stores(void **state) {
+  (void)state;
+  assert_non_null(PARSE("--db", "a", "ranks", "--steps", "--db", "b"));
+  assert_true(cli.steps);
+  assert_int_equal(cli.db_count, 2);
+  assert_string_equal(cli.dbs[0], "a");
+  assert_string_equal(cli.dbs[1], "b");
+  REFUSED("--db", "a", "--db", "b", "spans");
+  char *many[2 * CLI_STORES_MAX + 5] = {"cirron-query", "ranks"};
+  for (int i = 0; i <= CLI_STORES_MAX; i++) {
+    many[2 + 2 * i] = "--db";
+    many[3 + 2 * i] = "x";
+  }
+  assert_null(parse(many));
+  assert_int_equal(status, CLI_USAGE);
+}
+
 static void help_is_no_error(void **state) {
   (void)state;
   assert_null(PARSE("--help"));
@@ -120,7 +138,8 @@ static void kinds(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(any_order), cmocka_unit_test(refusals),
-                                     cmocka_unit_test(help_is_no_error), cmocka_unit_test(kinds)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(any_order),
+                                     cmocka_unit_test(refusals), cmocka_unit_test(help_is_no_error),
+                                     cmocka_unit_test(kinds),    cmocka_unit_test(several_stores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
