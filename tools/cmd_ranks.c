@@ -2,8 +2,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "../proto/ring_abi.h"
 #include "../proto/store_abi.h"
 #include "cmd.h"
+#include "db.h"
 #include "job.h"
 #include "ranks.h"
 #include "ranks_read.h"
@@ -186,15 +188,11 @@ static void say_slow(const struct view *v) {
     return;
   }
   const struct ranks_row *row = &r->rows[r->slow];
-  int64_t compared = 0, steps_ns = 0, excess;
-  for (size_t u = 0; u < r->unit_count; u++) {
-    compared += r->units[u].ranks > 1;
-    steps_ns += r->units[u].step_ns;
-  }
+  int64_t excess;
   printf("Rank %lld is slow: the slowest in %lld of %lld %s; others waited %s for it", (long long)v->in[r->slow].rank,
-         (long long)row->last, (long long)compared, units_name(v, compared), units_duration(row->caused_ns, caused));
-  if (steps_ns)
-    printf(", %s of the time of the steps", units_share(row->caused_ns, steps_ns, share));
+         (long long)row->last, (long long)r->compared, units_name(v, r->compared), units_duration(row->caused_ns, caused));
+  if (r->compared_ns)
+    printf(", %s of the time%s", units_share(row->caused_ns, r->compared_ns, share), r->by_steps ? " of the steps" : "");
   enum ranks_phase phase = ranks_excess(r, (size_t)r->slow, &excess);
   if (phase < RANKS_PHASES)
     printf(". A step of it has %s more in %s than others", units_duration(excess, more), phases[phase]);
@@ -243,7 +241,13 @@ static void say_all(const struct view *v, bool hosts) {
 
 /* --- the job ------------------------------------------------------------------------------------------------------------- */
 
-/* That of --session, else the latest of several ranks in which something was trained, else the latest. */
+/* Is there something to compare in it? */
+static bool works(const struct pick_session *s) {
+  return pick_trains(s) ||
+         db_value(s->store, 0, "SELECT 1 FROM rollups WHERE sid = ?1 AND kind = ?2 LIMIT 1", s->sid, SPAN_COLLECTIVE);
+}
+
+/* That of --session, else the latest of several ranks with something to compare, else the latest. */
 static const struct pick_session *anchor(const struct cli *cli, const struct pick_session *sessions, size_t count) {
   const struct pick_session *found = NULL;
   bool asked = cli->session && strcmp(cli->session, "last") != 0;
@@ -251,7 +255,7 @@ static const struct pick_session *anchor(const struct cli *cli, const struct pic
     const struct pick_session *s = &sessions[i];
     if (s->world_size < 2 || s->rank < 0 || (asked && strncmp(s->id, cli->session, strlen(cli->session)) != 0))
       continue;
-    if (asked || pick_trains(s))
+    if (asked || works(s))
       return s;
     found = found ? found : s;
   }

@@ -88,7 +88,7 @@ static void fill_row(const struct ranks_input *in, struct ranks_row *row) {
   row->median_ns = quantile(lengths, in->step_count, 0.5);
   row->p95_ns = quantile(lengths, in->step_count, 0.95);
   for (size_t i = 0; i < in->call_count; i++)
-    if (step_at(in, in->calls[i].start_ns))
+    if (!in->step_count || step_at(in, in->calls[i].start_ns))
       row->collective_ns += positive(in->calls[i].end_ns - in->calls[i].start_ns);
   free(lengths);
 }
@@ -384,15 +384,28 @@ static void find_skew(struct ranks_result *out) {
   free(skews);
 }
 
-static void find_slow(struct ranks_result *out) {
-  int64_t steps_ns = 0, compared = 0;
-  out->slow = -1;
-  for (size_t u = 0; u < out->unit_count; u++) {
-    compared += out->units[u].ranks > 1;
-    steps_ns += out->units[u].step_ns;
+/* How long that took which was compared: the steps, or all from the first operation to the last. */
+static void find_time(struct work *w) {
+  for (size_t u = 0; u < w->out->unit_count; u++)
+    w->out->compared_ns += w->out->units[u].step_ns;
+  for (size_t r = 0; r < w->n && !w->out->by_steps; r++) {
+    int64_t first = INT64_MAX, last = 0;
+    for (size_t i = 0; i < w->in[r].call_count; i++) {
+      const struct ranks_call *c = &w->in[r].calls[i];
+      first = c->start_ns < first ? c->start_ns : first;
+      last = c->end_ns > last ? c->end_ns : last;
+    }
+    if (last - first > w->out->compared_ns)
+      w->out->compared_ns = last - first;
   }
+}
+
+static void find_slow(struct ranks_result *out) {
+  out->slow = -1;
+  for (size_t u = 0; u < out->unit_count; u++)
+    out->compared += out->units[u].ranks > 1;
   for (size_t r = 0; r < out->n; r++)
-    if (2 * out->rows[r].last > compared && out->rows[r].caused_ns >= steps_ns / SLOW_SHARE)
+    if (2 * out->rows[r].last > out->compared && out->rows[r].caused_ns >= out->compared_ns / SLOW_SHARE)
       out->slow = (int64_t)r;
 }
 
@@ -424,6 +437,7 @@ void ranks_compare(struct ranks_input *in, size_t n, struct ranks_result *out) {
   find_offsets(&w);
   add_up(&w);
   find_skew(out);
+  find_time(&w);
   find_slow(out);
   find_most(out);
   void *memory[] = {w.clock, w.parts, w.events, w.apart, w.offsets, w.waited, w.caused};

@@ -49,7 +49,7 @@ struct ranks_row {
   int64_t steps;
   int64_t total_ns, mean_ns, median_ns, p95_ns; /* of its steps */
   int64_t phase_ns[RANKS_PHASES];
-  int64_t collective_ns; /* in collectives, within steps */
+  int64_t collective_ns; /* in collectives; where there are steps, within them */
   int64_t waited_ns;     /* for others, in what was compared */
   int64_t caused_ns;     /* the longest that anyone waited for it, added up over steps */
   int64_t last;          /* steps in which it was the slowest */
@@ -70,9 +70,11 @@ struct ranks_result {
   size_t n;
   struct ranks_unit *units; /* by index; those that could be compared */
   size_t unit_count;
-  bool by_steps;      /* units are steps */
-  size_t collectives; /* operations that were laid beside each other */
-  bool by_backward;   /* lengths of backward were compared */
+  bool by_steps;       /* units are steps */
+  int64_t compared;    /* units in which several ranks took part */
+  int64_t compared_ns; /* how long they took */
+  size_t collectives;  /* operations that were laid beside each other */
+  bool by_backward;    /* lengths of backward were compared */
   int64_t skew_median_ns, skew_p95_ns;
   int64_t
       slow; /* index of the row that stands out: slowest in more than half of the units, waited for 5 % of the time; or -1 */

@@ -203,6 +203,9 @@ static void test_without_steps(void **state) {
   assert_false(out.by_steps);
   assert_int_equal(out.unit_count, STEPS);
   assert_int_equal(out.rows[2].last, STEPS);
+  assert_int_equal(out.slow, 2);
+  assert_int_equal(out.rows[0].collective_ns, STEPS * 51 * MS);
+  assert_int_equal(out.compared_ns, STEPS * 62 * MS - 11 * MS);
 }
 
 /* One stopped half way: the others are compared without it from then on. */
