@@ -256,13 +256,15 @@ COLD static struct group *group_new(PyObject *group, const char *name) {
   for (unsigned i = 0; i < group_count && !g; i++)
     if (strcmp(groups[i].label, label) == 0)
       g = &groups[i]; /* the same as before at another address: its numbers go on */
-  if (!g && group_count < GROUPS)
+  if (!g && group_count < GROUPS) {
     g = &groups[group_count++];
+    g->calls = 0;
+  }
   if (!g)
     return NULL;
   g->address = group;
-  strcpy(g->name, name);
-  strcpy(g->label, label);
+  memcpy(g->name, name, strlen(name) + 1);
+  memcpy(g->label, label, strlen(label) + 1);
   return g;
 }
 
@@ -493,6 +495,7 @@ void collective_add_probes(void) {
 
 void collective_forget(void) {
   under_way = 0;
-  memset(groups, 0, sizeof groups);
-  group_count = 0;
+  group_count = 0; /* entries are filled anew; only the default group's is taken as it is */
+  groups[0].calls = 0;
+  groups[0].address = NULL;
 }
