@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "framework.h"
 #include "hot.h"
 #include "names.h"
 #include "observe.h"
@@ -329,7 +330,7 @@ static bool is_async(const struct observe_call *call, const struct op *op) {
 }
 
 /* What the end has to know. */
-enum { SCOPE, SPAN, ID, OP, GROUP, BYTES_AND_ASYNC };
+enum { SCOPE, /* 0: framework_same_stack */ SPAN, ID, OP, GROUP, BYTES_AND_ASYNC };
 
 static bool enter(struct observe_call *call, const struct op *op) {
   if (under_way || torch_off())
@@ -357,16 +358,11 @@ static bool enter(struct observe_call *call, const struct op *op) {
   return true;
 }
 
-static uint32_t exception_id(struct scope *scope) {
-  const char *text = py_exception_name();
-  return text ? name_of_class(scope_names(scope), text, (uintptr_t)text) : 0;
-}
-
 static void leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[SCOPE];
   struct span *span = call->state[SPAN];
-  if (scope != scope_peek())
-    return; /* the child of a fork: nothing is under way there */
+  if (!framework_same_stack(call))
+    return; /* nothing is under way there */
   under_way--;
   if (!span || !scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[ID]))
     return;
@@ -380,7 +376,7 @@ static void leave(struct observe_call *call, PyObject *result) {
                      *group->label ? group->label : "world", bytes, more & 1 ? ",\"async\":true" : "");
   span->attrs = attrs;
   span->attrs_len = len > 0 && (size_t)len < sizeof attrs ? (uint32_t)len : 0;
-  scope_pop(scope, span, scope_clock(scope), result ? 0 : exception_id(scope));
+  scope_pop(scope, span, scope_clock(scope), result ? 0 : framework_exception(scope));
 }
 
 /* --- the operations ------------------------------------------------------------------------------------------------------ */
