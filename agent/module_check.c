@@ -192,6 +192,8 @@ PyObject *module_check_path(const struct module_given *g) {
   char bytes[MODULE_PATH_MAX];
   if (module_check_path_bytes(g, bytes) < 0)
     return NULL;
+  if (!bytes[0])
+    return module_wrong_value(g, "a path, which has at least one character");
   return py.PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "surrogateescape");
 }
 

@@ -3,7 +3,12 @@
  * The span of an item begins when the item was fetched and ends when the next one is asked for, so fetching lies outside, where the
  * data_load spans of a loader find their place. It ends also at exhaustion, by close(), and when the iterator is dropped, which is
  * what leaving a loop by `break` does. Items are passed on as they are, and so is whatever the inner iterator raises.
+ *
+ * A batch says how long its item was waited for, from the request up to its begin: the attribute data_load_ns.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "cost.h"
 #include "loop.h"
 #include "module_sink.h"
@@ -20,26 +25,53 @@ struct iter {
   uint32_t name;
   uint64_t name_session; /* in which `name` is the id */
   struct module_span span;
+  char *json; /* of the batch that is open, or was; the span borrows it */
 };
+
+#define WAIT_KEY "{\"data_load_ns\":"
+#define WAIT_BYTES (sizeof WAIT_KEY + 21) /* with the digits of 64 bits and a brace */
 
 static struct iter *iter_of(PyObject *self) {
   return module_body(self);
 }
 
-/* Asks nothing of Python. */
-static void span_close(struct iter *it) {
+/* Asks nothing of Python. Returns the time. */
+static uint64_t span_close(struct iter *it) {
   struct module_span span = it->span;
+  uint64_t now = scope_now();
   it->span.span = NULL;
   if (!span.span)
-    return;
+    return now;
   struct scope *scope = module_span_stack(&span);
-  if (scope)
-    loop_pop(scope, span.span, scope_clock(scope), 0);
-  else if (module_span_elsewhere(&span))
-    (void)module_left(&span, scope_now(), 0, NULL); /* an ended thread has closed it */
+  if (scope) {
+    loop_pop(scope, span.span, now, 0);
+  } else if (module_span_elsewhere(&span)) {
+    (void)module_left(&span, now, 0, it->json); /* an ended thread has closed it */
+    it->json = NULL;
+  } else if (!session_get() || session_get()->prefix != span.session) {
+    it->json = NULL; /* another thread has ended the session: the span may lie here for ever, and borrow it */
+  }
+  return now;
 }
 
-static void span_open(struct iter *it) {
+/* {"data_load_ns":123}; without memory there is none. */
+static void say_wait(struct iter *it, struct span *span, uint64_t ns) {
+  char digits[20];
+  size_t n = 0, len = sizeof WAIT_KEY - 1;
+  if (!it->json && !(it->json = malloc(WAIT_BYTES)))
+    return;
+  memcpy(it->json, WAIT_KEY, len);
+  do
+    digits[n++] = (char)('0' + ns % 10);
+  while (ns /= 10);
+  while (n)
+    it->json[len++] = digits[--n];
+  it->json[len++] = '}';
+  span->attrs = it->json;
+  span->attrs_len = (uint32_t)len;
+}
+
+static void span_open(struct iter *it, uint64_t asked_ns) {
   int64_t index = it->next_index++;
   struct scope *scope = module_stack();
   const struct session *session = session_get();
@@ -49,15 +81,19 @@ static void span_open(struct iter *it) {
     it->name = it->kind == SPAN_EPOCH ? segment_name("epoch", 5) : segment_name("batch", 5);
     it->name_session = session->prefix;
   }
-  struct span *span = scope_push(scope, it->kind, it->name, index, scope_clock(scope));
-  if (span)
-    module_span_opened(&it->span, scope, span);
+  uint64_t now = scope_clock(scope);
+  struct span *span = scope_push(scope, it->kind, it->name, index, now);
+  if (!span)
+    return;
+  module_span_opened(&it->span, scope, span);
+  if (it->kind == SPAN_BATCH)
+    say_wait(it, span, now > asked_ns ? now - asked_ns : 0);
 }
 
 static PyObject *iter_next(PyObject *self) {
   struct iter *it = iter_of(self);
   struct cost_timing cost = cost_call();
-  span_close(it);
+  uint64_t asked_ns = span_close(it);
   cost_end(&cost);
   PyObject *inner = it->inner;
   if (!inner || module_sink_check_of(self) < 0)
@@ -69,7 +105,7 @@ static PyObject *iter_next(PyObject *self) {
   PyObject *item = py.PyIter_Next(inner);
   cost_again(&cost);
   if (item && it->inner)
-    span_open(it);
+    span_open(it, asked_ns);
   cost_end(&cost);
   py.Py_DecRef(inner);
   return item;
@@ -86,7 +122,7 @@ static int iter_clear(PyObject *self) {
 
 static PyObject *iter_close(PyObject *self, PyObject *unused) {
   (void)unused;
-  span_close(iter_of(self));
+  (void)span_close(iter_of(self));
   (void)iter_clear(self); /* cannot fail */
   return module_none();
 }
@@ -101,8 +137,9 @@ static int iter_traverse(PyObject *self, module_visit visit, void *arg) {
 
 static void iter_dealloc(PyObject *self) {
   py.PyObject_GC_UnTrack(self);
-  span_close(iter_of(self)); /* asks nothing of Python, so an error that is set stays */
+  (void)span_close(iter_of(self)); /* asks nothing of Python, so an error that is set stays */
   (void)iter_clear(self);
+  free(iter_of(self)->json);
   module_free_object(self, true);
 }
 

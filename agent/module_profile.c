@@ -152,7 +152,8 @@ static int start(PyObject *profiler) {
   }
   frameworks_choose(module_settings_frameworks(profiler_of(profiler)->settings));
   limit_trace(profiler_of(profiler)->settings);
-  (void)keep_start(); /* no memory: trace() and the sinks have nothing, the collector has all */
+  (void)session_ensure(); /* what asks to be traced has a session, also if nothing is recorded in it */
+  (void)keep_start();     /* no memory: trace() and the sinks have nothing, the collector has all */
   PyObject *module = py.PyObject_GetAttrString(profiler, "__cirron__");
   int r = module ? module_sink_set(module, profiler_of(profiler)->settings) : -1;
   module_drop(module);

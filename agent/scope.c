@@ -106,6 +106,8 @@ static inline struct scope *whose_turn(struct thread *t) {
 
 struct scope *scope_get(void) {
   struct thread *t = scope_mine;
+  if (unlikely(!session_env.enabled)) /* ended by another thread: this one still has its stack */
+    return NULL;
   if (!t)
     t = thread_make();
   return t ? whose_turn(t) : NULL;

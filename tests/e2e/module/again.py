@@ -104,4 +104,43 @@ print(q.enabled)
     case.check("nothing is recorded any more" in r.err, r.err)
     st = store(case, 2, faults=False)  # the first session ends before what its thread has open
     names = [s["name"] for s in st.spans]
-    case.check("main_after" not in names and "free_again" in names, str(names))
+    case.check("main_after" not in names and "thread_after" not in names and "free_again" in names, str(names))
+
+
+@test_each(PYTHONS, python_label)
+def nothing_after_shutdown_on_any_thread(case, python):
+    """A thread that has recorded before records no more once another has called shutdown(), and is not in the way of anything."""
+    need_store()
+    case.collect()
+    r = case.run([python, case.script(r"""
+import cirron as ci, threading
+
+go, there = threading.Event(), threading.Event()
+
+def work():
+    with ci.scope("before"):
+        pass
+    kept = ci.batches("abc")
+    next(kept)
+    there.set()
+    go.wait()
+    for _ in range(100):
+        with ci.scope("late"):
+            ci.mark("late", 1)
+    rest = list(kept) + list(ci.batches("de"))
+    assert rest == ["b", "c", "d", "e"], rest
+    del kept
+    tree = ci.trace("dict")
+    assert "late" not in str(tree), tree
+
+t = threading.Thread(target=work)
+t.start()
+there.wait()
+ci.shutdown()
+go.set()
+t.join()
+print(ci.health()["scope_drop_count"])
+""")])
+    case.equal((r.rc, r.out, r.err), (0, "0\n", ""), "the run")
+    st = store(case, 1, faults=False)
+    case.equal(([s["name"] for s in st.of("before")], st.of("late"), [m for m in st.marks if m["name"] == "late"]), (["before"], [], []), "spans")

@@ -108,6 +108,45 @@ def nobody_asked(case, python):
 
 
 @test_each(PYTHONS, python_label)
+def nothing_recorded(case, python):
+    """A script that asks to be traced and does nothing: its root is there, closed."""
+    r, spool = run(case, python, "import cirron as ci\nci.profile()\n")
+    case.equal(([(s["name"], s["end_ns"] is None) for s in spool.spans.values()], r.err), ([("cirron.session", False)], ""), "spans")
+
+
+@test_each(PYTHONS, python_label)
+def waiting_for_batches(case, python):
+    """Each batch says how long its item was waited for, whatever it comes from."""
+    r, spool = run(case, python, r"""
+import cirron as ci, time, threading
+ci.profile(flush_interval=3600)
+def slow():
+    for i in range(3):
+        time.sleep(0.02 * i)
+        yield i
+for item in ci.batches(slow()):
+    time.sleep(0.01)
+for item in ci.epochs("ab"): pass
+elsewhere = ci.batches("xyz")  # goes on in another thread, and dies in yet another one
+next(elsewhere)
+thread = threading.Thread(target=next, args=(elsewhere,))
+thread.start(), thread.join()
+next(elsewhere)
+held = [elsewhere]
+thread = threading.Thread(target=held.clear)
+del elsewhere
+thread.start(), thread.join()
+with ci.scope("its thread comes by"): pass
+""")
+    case.equal(r.err, "", "stderr")
+    waits = [s["attrs"]["data_load_ns"] for s in spool.of("batch")[:3]]
+    case.check(all(20_000_000 * i <= w < 20_000_000 * i + 15_000_000_000 for i, w in enumerate(waits)), f"{waits}")
+    expected = [["data_load_ns"]] * 4 + [[], ["data_load_ns"]]  # not of the one that its thread's end has closed
+    case.equal([list(s["attrs"]) for s in spool.of("batch")], expected, "attributes of batches")
+    case.equal([s["attrs"] for s in spool.of("epoch")], [{}, {}], "and of epochs")
+
+
+@test_each(PYTHONS, python_label)
 def flush_and_shutdown(case, python):
     r, spool = run(case, python, r"""
 import cirron as ci, glob
