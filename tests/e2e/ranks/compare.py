@@ -37,7 +37,7 @@ print(fork_ranks(4, work))
 STARTED = """
 meet(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 work(dist.get_rank())
-dist.destroy_process_group()
+part()
 """
 
 

@@ -18,6 +18,13 @@ def meet(rank, world, **more):
     dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=rank, world_size=world, **more)
 
 
+def part():
+    """A rank that leaves while the threads of gloo are at work, its own or another's, may be aborted by them, with or without an agent."""
+    time.sleep(0.3)
+    dist.destroy_process_group()
+    time.sleep(0.3)
+
+
 def fork_ranks(world, work):
     """work(rank) in a process each, with the variables of a launcher."""
     children = []
@@ -27,7 +34,7 @@ def fork_ranks(world, work):
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
             meet(rank, world)
             work(rank)
-            dist.destroy_process_group()
+            part()
             sys.exit(0)
         children.append(child)
     return [os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]
