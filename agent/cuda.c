@@ -1,24 +1,9 @@
 /* See cuda.h. */
 #include "cuda.h"
 
-#include <link.h>
-#include <stdbool.h>
-#include <string.h>
+#include <stddef.h>
 
 #include "glibc.h"
-
-static bool is_driver(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return strncmp(slash ? slash + 1 : path, "libcuda.so", strlen("libcuda.so")) == 0;
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
-  (void)size;
-  if (!info->dlpi_name || !is_driver(info->dlpi_name))
-    return 0;
-  *(const char **)arg = info->dlpi_name;
-  return 1;
-}
 
 /* Before cuInit the driver answers with an error. */
 static int count(void *driver) {
@@ -29,13 +14,12 @@ static int count(void *driver) {
   return get_count && get_count(&n) == 0 && n > 0 ? n : 0;
 }
 
+/* By its name, and not by a walk over what is loaded: the lock of that walk is not freed in the child of a fork. */
 int cuda_devices(void) {
-  const char *path = NULL;
-  if (!dlopen || !dlsym || !dlclose || dl_iterate_phdr(visit, &path) == 0)
-    return 0;
-  void *driver = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  void *driver = dlopen && dlsym && dlclose ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
   if (!driver) {
-    (void)dlerror();
+    if (dlerror)
+      (void)dlerror();
     return 0;
   }
   int n = count(driver);

@@ -77,7 +77,7 @@ def devices_simulated(case, python):
     source = case.folder / "driver.c"
     source.write_text("static int on;\nint cuInit(unsigned flags) { on = 1; return (int)flags; }\n"
                       "int cuDeviceGetCount(int *n) { *n = 2; return on ? 0 : 3; }\n")
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", case.folder / "libcuda.so.1", source], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", case.folder / "libcuda.so.1", source], check=True)
     load = f"import ctypes\ndriver = ctypes.CDLL({str(case.folder / 'libcuda.so.1')!r})\n"
     cpu, cuda = {"rank": 0, "device": "cpu"}, {"rank": 0, "device": "cuda", "cuda_count": 2}
     roots_say(case, python, [("", cpu), (load, cpu), (load + "driver.cuInit(0)", cuda)], dict(OFFLINE, LD_LIBRARY_PATH=case.folder))
