@@ -279,13 +279,10 @@ static int compare(const struct cli *cli, const struct job *job) {
 }
 
 int cmd_ranks(const struct cli *cli) {
-  struct cli all = *cli; /* a rank is compared with the others */
   struct pick_session *sessions;
   struct job job;
   size_t count;
-  all.session = NULL;
-  all.rank = -1;
-  int status = pick_sessions(&all, &sessions, &count);
+  int status = pick_sessions_of_all(cli, &sessions, &count);
   if (status)
     return status;
   const struct pick_session *of = anchor(cli, sessions, count);

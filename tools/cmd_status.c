@@ -149,13 +149,10 @@ static int tell_old(const struct cli *cli, void *arg) {
 
 int cmd_status(const struct cli *cli) {
   struct view view = {.cli = cli};
-  struct cli all = *cli; /* who waits for whom is known of all of a job */
   struct pick_session *sessions;
   struct timespec now;
   size_t count;
-  all.session = NULL;
-  all.rank = -1;
-  int status = pick_sessions(&all, &sessions, &count);
+  int status = pick_sessions_of_all(cli, &sessions, &count);
   if (status)
     return status;
   clock_gettime(CLOCK_REALTIME, &now);

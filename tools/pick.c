@@ -141,6 +141,13 @@ int pick_sessions(const struct cli *cli, struct pick_session **out, size_t *coun
   return CLI_OK;
 }
 
+int pick_sessions_of_all(const struct cli *cli, struct pick_session **out, size_t *count) {
+  struct cli all = *cli;
+  all.session = NULL;
+  all.rank = -1;
+  return pick_sessions(&all, out, count);
+}
+
 void pick_free(struct pick_session *sessions, size_t count) {
   for (size_t i = 0; i < count; i++)
     session_fini(&sessions[i]);

@@ -24,6 +24,8 @@ struct pick_session {
 
 /* The sessions that fit the options, oldest first, in memory of its own. Returns an exit status; not CLI_OK: a line was said. */
 int pick_sessions(const struct cli *cli, struct pick_session **out, size_t *count);
+/* The same for all ranks and sessions, whichever are asked for: what one does is known by the others. */
+int pick_sessions_of_all(const struct cli *cli, struct pick_session **out, size_t *count);
 void pick_free(struct pick_session *sessions, size_t count);
 
 /* Adds an SQL condition that holds for the rows of these sessions that lie in cli->store: by the column with their sid. */

@@ -78,4 +78,31 @@ static void assert_shown(const struct doc_node *node, const char *expected) {
   assert_string_equal(shown, expected);
 }
 
+typedef int (*doc_reader)(struct doc *doc, const char *text, size_t len);
+
+static void assert_reads(doc_reader read, const char *text, const char *expected) {
+  struct doc *doc = doc_new();
+  assert_non_null(doc);
+  size_t len = strlen(text);
+  char *exact = malloc(len ? len : 1); /* nothing behind the end may be read */
+  memcpy(exact, text, len);
+  if (read(doc, exact, len) != 0)
+    fail_msg("%s\nline %u: %s", text, doc->error_line, doc->error);
+  assert_shown(doc->root, expected);
+  free(exact);
+  doc_free(doc);
+}
+
+static void assert_refuses(doc_reader read, const char *text, size_t len, unsigned line, const char *why) {
+  struct doc *doc = doc_new();
+  assert_non_null(doc);
+  if (read(doc, text, len) == 0)
+    fail_msg("accepted: %s", text);
+  if (!strstr(doc->error, why) || doc->error_line != line)
+    fail_msg("%s\nline %u: %s\nexpected in line %u: %s", text, doc->error_line, doc->error, line, why);
+  assert_null(doc->root);
+  assert_null(strchr(doc->error, '\n'));
+  doc_free(doc);
+}
+
 #endif

@@ -15,28 +15,11 @@
 #include "tests/support/doc_show.h"
 
 static void good(const char *text, const char *expected) {
-  struct doc *doc = doc_new();
-  assert_non_null(doc);
-  size_t len = strlen(text);
-  char *exact = malloc(len ? len : 1); /* nothing behind the end may be read */
-  memcpy(exact, text, len);
-  if (yaml_read(doc, exact, len) != 0)
-    fail_msg("%s\nline %u: %s", text, doc->error_line, doc->error);
-  assert_shown(doc->root, expected);
-  free(exact);
-  doc_free(doc);
+  assert_reads(yaml_read, text, expected);
 }
 
 static void bad_bytes(const char *text, size_t len, unsigned line, const char *why) {
-  struct doc *doc = doc_new();
-  assert_non_null(doc);
-  if (yaml_read(doc, text, len) == 0)
-    fail_msg("accepted: %s", text);
-  if (!strstr(doc->error, why) || doc->error_line != line)
-    fail_msg("%s\nline %u: %s\nexpected in line %u: %s", text, doc->error_line, doc->error, line, why);
-  assert_null(doc->root);
-  assert_null(strchr(doc->error, '\n'));
-  doc_free(doc);
+  assert_refuses(yaml_read, text, len, line, why);
 }
 
 static void bad(const char *text, unsigned line, const char *why) {
