@@ -164,11 +164,14 @@ static PyObject *check_call(PyObject *function, PyObject *const *args, size_t na
     rest();
   else if (pace == OBSERVE_REQUEST && has_self)
     asked(args[0]);
-  else if (pace == OBSERVE_UPDATE)
-    updating++;
+  unsigned around = updating;
+  if (pace == OBSERVE_UPDATE)
+    updating = around + 1;
   bool paused = check.paused && pace != OBSERVE_ALWAYS;
   PyObject *result = paused ? observe_original(function, args, nargsf, kwnames) : observe_run(function, args, nargsf, kwnames);
-  if (pace == OBSERVE_UPDATE && --updating == 0 && result)
+  if (pace == OBSERVE_UPDATE)
+    updating = around;
+  if (pace == OBSERVE_UPDATE && around == 0 && result)
     updated();
   if (pace == OBSERVE_REQUEST && !result) {
     rest();

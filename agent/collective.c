@@ -55,7 +55,7 @@ struct group {
 static struct group groups[GROUPS];
 static unsigned group_count;
 
-static __thread unsigned under_way; /* on this thread: operations inside are parts of the outermost */
+static __thread bool under_way; /* on this thread: operations inside are parts of the outermost */
 
 static PyObject *interned(PyObject **kept, const char *text) {
   if (unlikely(!*kept))
@@ -348,7 +348,7 @@ static bool enter(struct observe_call *call, const struct op *op) {
     return false;
   uint32_t label = label_id(scope, op, group, peer);
   struct span *span = scope_push_of(scope, SPAN_COLLECTIVE, name_id(NAME_COLLECTIVE), number, scope_clock(scope), label, 0);
-  under_way++;
+  under_way = true;
   call->state[SCOPE] = scope;
   call->state[SPAN] = span;
   call->state[ID] = span ? (void *)(uintptr_t)span->id : NULL;
@@ -361,9 +361,9 @@ static bool enter(struct observe_call *call, const struct op *op) {
 static void leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[SCOPE];
   struct span *span = call->state[SPAN];
+  under_way = false;
   if (!framework_same_stack(call))
-    return; /* nothing is under way there */
-  under_way--;
+    return;
   if (!span || !scope_holds(scope, span, (uint64_t)(uintptr_t)call->state[ID]))
     return;
   const struct op *op = call->state[OP];
@@ -490,7 +490,7 @@ void collective_add_probes(void) {
 }
 
 void collective_forget(void) {
-  under_way = 0;
+  under_way = false;
   group_count = 0; /* entries are filled anew; only the default group's is taken as it is */
   groups[0].calls = 0;
   groups[0].address = NULL;

@@ -13,7 +13,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "attach.h"
 #include "check.h"
@@ -36,11 +35,11 @@
 #include "torch.h"
 #include "trainer.h"
 
-/* Only async-signal-safe work, and no lock of the parent: the child may have been forked while another thread held one. */
-static void agent_forked(void) {
+/* Nothing of the last session is left. Only async-signal-safe work, and no lock is waited for: the child may have been forked while
+ * another thread held one. */
+static void forget_session(void) {
   check_forget();
   shed_forget();
-  scope_forget();
   session_forget();
   keep_forget();
   sink_forget();
@@ -51,6 +50,11 @@ static void agent_forked(void) {
   task_forget();
   module_left_forget();
   module_json_forget();
+}
+
+static void agent_forked(void) {
+  scope_forget();
+  forget_session();
 }
 
 static bool started_on; /* tracing was on when the interpreter was found */
@@ -75,18 +79,15 @@ bool agent_start(void) {
   return pthread_atfork(NULL, NULL, agent_forked) == 0;
 }
 
-/* Python's join() does not wait for the very end of a thread, where it gives back its ring. That needs no GIL. At most 20 ms. */
-static bool wait_ended(void) {
-  for (int i = 0; i < 20 && !session_ended(); i++)
-    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* or less */
-  return session_ended();
-}
-
+/* Other threads have stacks of the session that has ended, and find that out when they come by: they all need the GIL for that, which the
+ * caller has, or are at their end. */
 bool agent_resume(void) {
-  if (!started_on || !wait_ended())
+  if (!started_on || !session_ended() || !py_only_gil())
     return false;
-  agent_forked();
+  scope_hold_ends();
+  forget_session();
   session_env.enabled = true;
+  scope_release_ends();
   return true;
 }
 

@@ -30,8 +30,7 @@ _Atomic unsigned module_left_count;
 void module_span_opened(struct module_span *out, struct scope *scope, struct span *span) {
   out->span = span;
   out->id = span->id;
-  const struct session *session =
-      session_get(); /* NULL: shutdown() was called on another thread, which still has its stack here */
+  const struct session *session = session_get();
   out->session = session ? session->prefix : 0;
   out->here = scope_serial(scope);
   out->thread = scope_thread();

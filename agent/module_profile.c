@@ -144,10 +144,10 @@ static void limit_trace(PyObject *settings) {
 static int start(PyObject *profiler) {
   if (!session_env.enabled && !agent_resume()) {
     profiler_of(profiler)->disabled = true;
-    if (!session_ended())
+    if (!py_only_gil())
       return module_warn(
-          LOGGER, py.PyUnicode_FromFormat("cirron: profile(): other threads still hold what shutdown() ended; nothing is "
-                                          "recorded any more in this process"));
+          LOGGER, py.PyUnicode_FromFormat("cirron: profile(): other interpreters of this process may still use what shutdown() "
+                                          "ended; nothing is recorded any more"));
     return 0;
   }
   frameworks_choose(module_settings_frameworks(profiler_of(profiler)->settings));

@@ -81,6 +81,14 @@ bool py_in_main(void) {
   return py.PyInterpreterState_Get() == py.PyInterpreterState_Main();
 }
 
+/* From 3.12 on interpreters can have a GIL each. */
+bool py_only_gil(void) {
+  if (py.version < 312)
+    return true;
+  void *first = py.PyInterpreterState_Head ? py.PyInterpreterState_Head() : NULL;
+  return first && py.PyInterpreterState_Next && !py.PyInterpreterState_Next(first);
+}
+
 PyObject *py_dict_get(PyObject *dict, const char *key) {
   PyObject *text = py.PyUnicode_InternFromString(key);
   PyObject *value = text ? py.PyDict_GetItemWithError(dict, text) : NULL;

@@ -172,6 +172,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(vectorcallfunc, PyVectorcall_Function, (PyObject *))                                                                       \
   X(PyObject *, _PyFunction_Vectorcall, (PyObject *, PyObject *const *, size_t, PyObject *))                                   \
   X(void *, PyInterpreterState_Get, (void))                                                                                    \
+  X(void *, PyInterpreterState_Head, (void))                                                                                   \
+  X(void *, PyInterpreterState_Next, (void *))                                                                                 \
   X(void *, _PyInterpreterState_Get, (void))                                                                                   \
   X(py_eval_fn, _PyInterpreterState_GetEvalFrameFunc, (void *))                                                                \
   X(void, _PyInterpreterState_SetEvalFrameFunc, (void *, py_eval_fn))                                                          \
@@ -248,6 +250,8 @@ PyObject *py_module(const char *name);
 
 /* Is this thread in the main interpreter? We act in no other. */
 bool py_in_main(void);
+/* Does whoever holds the GIL here hold the only one of the process? False where that cannot be told. */
+bool py_only_gil(void);
 
 /* Class name of `object` (no module, as type(object).__name__); good as long as the class lives. Never NULL, sets no error. */
 const char *py_class_name(PyObject *object);

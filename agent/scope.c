@@ -25,18 +25,55 @@
 
 #define ID_LOT 128
 #define RETRY_NS 100000000ull
+/* A call that outlives more sessions than these may find a stack where its own was; its spans have other ids. */
+#define FORMER_MAX 8u
 
 HOT_DATA _Atomic(const struct scope_chooser *) scope_chooser;
 
 static _Atomic uint64_t last_serial;
 __thread struct thread *scope_mine;
+HOT_DATA unsigned scope_generation;
 static __thread uint64_t retry_ns; /* there was no ring for this thread; not before then again */
 static pthread_key_t key;
 static _Atomic bool key_made;
 
-static void thread_ended(void *scope) {
-  (void)scope; /* it is scope_mine */
-  scope_end_thread();
+/* Held while a thread that ends closes what it has open, which needs no GIL: nobody may make away with the session meanwhile. */
+static atomic_flag ending = ATOMIC_FLAG_INIT;
+
+void scope_hold_ends(void) {
+  while (atomic_flag_test_and_set_explicit(&ending, memory_order_acquire))
+    sched_yield();
+}
+
+void scope_release_ends(void) {
+  atomic_flag_clear_explicit(&ending, memory_order_release);
+}
+
+static void thread_close(struct thread *t) {
+  scope_turns_end(t);
+  loop_end_thread(&t->own, clock_now(&t->clock), false);
+  outlet_end(&t->outlet);
+  session_ring_give(t->ring);
+}
+
+static void thread_free(struct thread *t) {
+  scope_turns_free(t);
+  munmap(t, sizeof *t);
+}
+
+static void thread_ended(void *mine) {
+  (void)mine; /* it is scope_mine */
+  scope_hold_ends();
+  struct thread *t = scope_thread_here();
+  if (t)
+    thread_close(t);
+  scope_release_ends();
+  t = scope_mine;
+  scope_mine = NULL;
+  for (struct thread *next; t; t = next) {
+    next = t->former;
+    thread_free(t);
+  }
 }
 
 /* Interpreters with a lock each, and those without any, can come together here. */
@@ -72,10 +109,22 @@ static struct thread *thread_new(void) {
     session_ring_give(ring);
     return NULL;
   }
+  t->generation = __atomic_load_n(&scope_generation, __ATOMIC_RELAXED);
   t->ring = ring;
   clock_init(&t->clock);
   scope_init(&t->own, t, scope_new_serial(), SPAN_ROOT);
   return t;
+}
+
+/* Of the thread's former ones those of long ago go. */
+static void keep_former(struct thread *t) {
+  t->former = scope_mine;
+  for (unsigned i = 0; t && i < FORMER_MAX; i++)
+    t = t->former;
+  if (t && t->former) {
+    thread_free(t->former); /* one more each time */
+    t->former = NULL;
+  }
 }
 
 COLD static struct thread *thread_make(void) {
@@ -94,6 +143,7 @@ COLD static struct thread *thread_make(void) {
   struct ring_thread hello = {.type = RING_THREAD, .tid = t->tid, .ts_ns = now};
   ring_put(t->ring, &hello, NULL, 0, NULL, 0, true);
   outlet_init(&t->outlet, t->ring, t->tid);
+  keep_former(t);
   scope_mine = t;
   pthread_setspecific(key, t);
   return t;
@@ -105,20 +155,20 @@ static inline struct scope *whose_turn(struct thread *t) {
 }
 
 struct scope *scope_get(void) {
-  struct thread *t = scope_mine;
-  if (unlikely(!session_env.enabled)) /* ended by another thread: this one still has its stack */
-    return NULL;
-  if (!t)
+  struct thread *t = scope_thread_here();
+  if (unlikely(!t))
     t = thread_make();
   return t ? whose_turn(t) : NULL;
 }
 
 struct scope *scope_peek(void) {
-  return scope_mine ? whose_turn(scope_mine) : NULL;
+  struct thread *t = scope_thread_here();
+  return t ? whose_turn(t) : NULL;
 }
 
 uint64_t scope_thread(void) {
-  return scope_mine ? scope_mine->own.serial : 0;
+  const struct thread *t = scope_thread_here();
+  return t ? t->own.serial : 0;
 }
 
 struct scope *scope_of(const struct span *span) {
@@ -126,7 +176,8 @@ struct scope *scope_of(const struct span *span) {
 }
 
 struct scope *scope_own(void) {
-  return scope_mine ? &scope_mine->own : NULL;
+  struct thread *t = scope_thread_here();
+  return t ? &t->own : NULL;
 }
 
 uint64_t scope_serial(const struct scope *scope) {
@@ -146,7 +197,8 @@ HOT uint64_t scope_clock(struct scope *scope) {
 }
 
 uint64_t scope_now(void) {
-  return scope_mine ? clock_now(&scope_mine->clock) : clock_system();
+  struct thread *t = scope_thread_here();
+  return t ? clock_now(&t->clock) : clock_system();
 }
 
 struct span *scope_top(struct scope *scope) {
@@ -484,17 +536,11 @@ void scope_refused_mark(void) {
     __atomic_fetch_add(&segment->refused_marks, 1, __ATOMIC_RELAXED);
 }
 
-void scope_end_thread(void) {
-  struct thread *t = scope_mine;
-  if (!t)
-    return;
-  scope_turns_end(t);
-  loop_end_thread(&t->own, clock_now(&t->clock), false);
-  scope_mine = NULL;
-  pthread_setspecific(key, NULL);
-  outlet_end(&t->outlet);
-  session_ring_give(t->ring);
-  munmap(t, sizeof *t);
+void scope_end_session(void) {
+  struct thread *t = scope_thread_here();
+  if (t)
+    thread_close(t);
+  __atomic_fetch_add(&scope_generation, 1, __ATOMIC_RELAXED);
 }
 
 void scope_forget(void) {
@@ -502,4 +548,5 @@ void scope_forget(void) {
   retry_ns = 0;
   if (key_made)
     pthread_setspecific(key, NULL);
+  scope_release_ends(); /* a thread that is not here may have held it */
 }

@@ -159,8 +159,12 @@ struct scope *scope_own(void); /* of the calling thread, whoever has its turn; N
 /* Which other stack of the calling thread has a pass of this iterator under way, or NULL. */
 struct scope *scope_of_pass(const void *iterator, struct scope *except);
 
-/* Ends the calling thread's stacks: closes all with SPAN_CUT. */
-void scope_end_thread(void);
+/* The session ends: closes what the calling thread has open, with SPAN_CUT. No thread has a stack any more; calls that began in one
+ * find that by scope_peek. */
+void scope_end_session(void);
+/* Between these no thread is at its end, where it closes what it has open, with or without the GIL. */
+void scope_hold_ends(void);
+void scope_release_ends(void);
 /* In the child of a fork: the stacks of the parent are gone. */
 void scope_forget(void);
 

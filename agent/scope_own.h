@@ -3,6 +3,7 @@
 #define CIRRON_SCOPE_OWN_H
 
 #include "clock.h"
+#include "hot.h"
 #include "loop.h"
 #include "names.h"
 #include "outlet.h"
@@ -28,6 +29,7 @@ struct scope {
 };
 
 struct thread {
+  unsigned generation; /* of the session that it is of */
   struct clock clock;
   struct ring *ring;    /* its table shows the open spans */
   struct outlet outlet; /* where records go: that ring, but for bursts */
@@ -41,16 +43,26 @@ struct thread {
   unsigned left_seen;  /* see scope_turn_end */
   uint64_t gone_ns;    /* begin of the last span in one that was given back */
 
+  struct thread *former; /* the same thread's, of sessions that have ended: calls that began in them may still be under way */
+
   struct scope own;
   struct name_cache names;
 };
 
-extern __thread struct thread *scope_mine; /* NULL: there is none yet */
+extern __thread struct thread *scope_mine; /* the last one; NULL: there was none yet */
+extern unsigned scope_generation;          /* of the session; atomic */
+
+/* The calling thread's; NULL: it has none yet, or one of a session that has ended. */
+static inline struct thread *scope_thread_here(void) {
+  struct thread *t = scope_mine;
+  return likely(t && t->generation == __atomic_load_n(&scope_generation, __ATOMIC_RELAXED)) ? t : NULL;
+}
 
 /* Sets what the memory of a new or empty stack does not say already. */
 void scope_init(struct scope *scope, struct thread *thread, uint64_t serial, uint64_t root);
 
-/* The thread ends: so do all stacks beside its own, and their memory. */
+/* Ends all stacks beside the thread's own. */
 void scope_turns_end(struct thread *thread);
+void scope_turns_free(struct thread *thread); /* their memory */
 
 #endif

@@ -100,13 +100,14 @@ struct scope *scope_turn(struct scope *own, struct scope_turn *turn) {
 void scope_turn_end(struct scope_turn *turn) {
   if (!turn->thread)
     return;
-  if (!scope_mine || scope_mine->own.serial != turn->thread) {
+  struct thread *t = scope_thread_here();
+  if (!t || t->own.serial != turn->thread) {
     unsigned n = atomic_fetch_add(&turns_left, 1);
     atomic_store(&left[n % LEFT_MAX], turn->serial);
     return;
   }
   if (turn->scope->serial == turn->serial)
-    turn_cut(scope_mine, turn->scope, true);
+    turn_cut(t, turn->scope, true);
 }
 
 uint64_t scope_lend(struct scope *scope, bool *in_epoch) {
@@ -150,7 +151,7 @@ bool scope_alone(const struct scope *scope, uint64_t parent, uint64_t since_ns) 
 }
 
 struct scope *scope_of_pass(const void *iterator, struct scope *except) {
-  struct thread *t = scope_mine;
+  struct thread *t = scope_thread_here();
   if (!t || !t->turns)
     return NULL;
   if (&t->own != except && loop_passes_over(&t->own.loop, iterator))
@@ -164,9 +165,16 @@ struct scope *scope_of_pass(const void *iterator, struct scope *except) {
 void scope_turns_end(struct thread *t) {
   while (t->turns)
     turn_cut(t, t->turns, false);
-  for (struct scope *next, *s = t->spare; s; s = next) {
+}
+
+static void free_all(struct scope *s) {
+  for (struct scope *next; s; s = next) {
     next = s->next;
     munmap(s, sizeof *s);
   }
-  t->spare = NULL;
+}
+
+void scope_turns_free(struct thread *t) {
+  free_all(t->turns); /* where another thread has ended the session */
+  free_all(t->spare);
 }

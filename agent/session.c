@@ -36,7 +36,7 @@ static _Atomic int state = NONE;
 static struct session session;
 static uint64_t loaded_ns;
 HOT_DATA static bool worker;
-static _Atomic uint64_t next_id;
+static _Atomic uint64_t next_id = SPAN_ROOT + 1; /* never begun anew: an id tells also which session's span it was */
 
 /* The lock protects making a session and handing out rings: rare, short, never held over anything that waits. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
@@ -134,7 +134,6 @@ static bool make(void) {
   session = fresh;
   publish_ranks();
   cost_to(&segment_get()->overhead_ns);
-  atomic_store(&next_id, SPAN_ROOT + 1);
   atomic_store(&link_due_ns, 0);
   return true;
 }
@@ -307,7 +306,7 @@ void session_close(void) {
     return;
   int saved = errno;
   struct cost_timing cost = cost_rare();
-  scope_end_thread();
+  scope_end_session();
   close_root();
   void (*closing)(void) = atomic_load(&session_closing);
   if (closing)
@@ -322,12 +321,7 @@ void session_close(void) {
 
 bool session_ended(void) {
   int now = atomic_load(&state);
-  if (now != NONE && now != CLOSED)
-    return false;
-  for (const struct ring *r = session_rings(); r; r = r->next)
-    if (r->in_use)
-      return false;
-  return true;
+  return now == NONE || now == CLOSED;
 }
 
 void session_forget(void) {

@@ -58,10 +58,10 @@ extern void (*_Atomic session_closing)(void);
 /* Closes what the calling thread has open and the root span, says goodbye. Everything after it is ignored. */
 void session_close(void);
 
-/* Is there none, and does no thread have a ring? Before the first, and after session_close. */
+/* Is there none? Before the first, and after session_close. */
 bool session_ended(void);
 
-/* In the child of a fork: nothing of the parent's session is left, none is made yet. */
+/* In the child of a fork, and before a new one of the same process: nothing of the last session is left, none is made yet. */
 void session_forget(void);
 
 /* The script told its framework these; they hold where the environment says nothing. Needs the GIL. */

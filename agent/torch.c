@@ -23,7 +23,8 @@
 #define FETCH_MODULE "torch.utils.data._utils.fetch"
 #define WATCHED 64u /* iterators under way in the process; of more, the end of the pass is seen only by exhaustion */
 
-/* What is open on this thread: calls inside are not counted again. */
+/* What is open on this thread: calls inside are not counted again. Each call puts back at its end what there was at its begin, whatever
+ * session has begun since. */
 static __thread unsigned forwards, backwards;
 
 HOT_DATA static bool quiet; /* by the settings */
@@ -92,6 +93,7 @@ HOT static bool forward_enter(struct observe_call *call) {
     return false;
   }
   call->state[0] = scope;
+  call->state[3] = (void *)(uintptr_t)(forwards - 1);
   loop_forward(scope, train != 0);
   if (likely(!shed_is(SHED_FORWARDS))) {
     uint8_t mode = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
@@ -101,9 +103,9 @@ HOT static bool forward_enter(struct observe_call *call) {
 }
 
 HOT static void forward_leave(struct observe_call *call, PyObject *result) {
+  forwards = (unsigned)(uintptr_t)call->state[3];
   if (!framework_same_stack(call))
     return;
-  forwards--;
   close_span(call, scope_clock(call->state[0]), result);
 }
 
@@ -116,7 +118,7 @@ HOT static bool backward_enter(struct observe_call *call) {
   if (!scope)
     return false;
   call->state[0] = scope;
-  backwards++;
+  backwards = 1;
   loop_backward(scope);
   if (likely(!shed_is(SHED_BACKWARDS)))
     open_span(call, SPAN_BACKWARD, NAME_BACKWARD, 0, 0);
@@ -124,9 +126,9 @@ HOT static bool backward_enter(struct observe_call *call) {
 }
 
 HOT static void backward_leave(struct observe_call *call, PyObject *result) {
+  backwards = 0;
   if (!framework_same_stack(call))
     return;
-  backwards--;
   close_span(call, scope_clock(call->state[0]), result);
 }
 

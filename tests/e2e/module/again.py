@@ -65,21 +65,31 @@ else:
 
 
 @test_each(PYTHONS, python_label)
-def other_threads_hold_the_old_session(case, python):
-    """There is no way back while another thread has memory of it; it is said, and nothing breaks."""
+def other_threads_go_over(case, python):
+    """A thread that has something open when another one ends the session and begins the next is in that one from then on."""
     need_store()
     case.collect()
     r = case.run([python, case.script(r"""
-import cirron as ci, os, threading
+import cirron as ci, threading
 
 go, there = threading.Event(), threading.Event()
 
 def work():
-    with ci.scope("thread"):
+    kept = ci.batches("abc")
+    next(kept)
+    left = ci.scope("held")
+    left.__enter__()
+    with ci.scope("thread", k=1) as s:
         there.set()
         go.wait()
+        s.attrs["late"] = 1
+        ci.mark("m_after", 1)
+        with ci.scope("inside"):
+            pass
+    assert list(kept) == ["b", "c"]
+    left.__exit__(None, None, None)
     with ci.scope("thread_after"):
-        pass
+        ci.mark("m_again", 2)
 
 t = threading.Thread(target=work)
 t.start()
@@ -87,24 +97,114 @@ there.wait()
 ci.shutdown()
 p = ci.profile()
 with ci.scope("main_after") as s:
-    pass
-print(p.enabled, s.id)
-go.set()
-t.join()
-while len(os.listdir("/proc/self/task")) > 1:
-    pass
-ci.shutdown()
-q = ci.profile()
-with ci.scope("free_again"):
-    pass
-print(q.enabled)
+    go.set()
+    t.join()
+names = sorted(span["name"] for span in ci.trace("dict")["roots"])
+print(p.enabled, s.id is not None, names)
 """)])
-    case.equal((r.rc, r.out), (0, "False None\nTrue\n"), "the run")
-    case.equal(r.err.count("\n"), 1, "one line: " + r.err)
-    case.check("nothing is recorded any more" in r.err, r.err)
+    case.equal((r.rc, r.out, r.err), (0, "True True ['batch', 'batch', 'inside', 'main_after', 'thread_after']\n", ""), "the run")
     st = store(case, 2, faults=False)  # the first session ends before what its thread has open
-    names = [s["name"] for s in st.spans]
-    case.check("main_after" not in names and "thread_after" not in names and "free_again" in names, str(names))
+    by_session = {}
+    for s in st.spans:
+        if s["name"] not in ("epoch", "cirron.session"):
+            by_session.setdefault(s["session_id"], []).append(s["name"])
+    names = sorted(sorted(n for n in spans if n != "batch") for spans in by_session.values())
+    case.equal(names, [["held", "thread"], ["inside", "main_after", "thread_after"]], "spans by session")
+    case.equal(sorted(m["name"] for m in st.marks), ["m_after", "m_again"], "marks")
+
+
+@test_each(PYTHONS, python_label)
+def pools_go_over_again_and_again(case, python):
+    """Threads that wait for work, and an event loop in one of them, live through many sessions."""
+    need_store()
+    case.collect()
+    r = case.run([python, case.script(r"""
+import asyncio, os, threading
+import cirron as ci
+from concurrent.futures import ThreadPoolExecutor
+
+def work(name):
+    with ci.scope(name):
+        ci.mark("m_" + name, 1)
+
+async def task(name, step):
+    with ci.scope(name):
+        await step.wait()
+        await asyncio.sleep(0)
+
+loop = asyncio.new_event_loop()
+t = threading.Thread(target=loop.run_forever)
+t.start()
+pool = ThreadPoolExecutor(3)
+gate = threading.Barrier(4)
+
+def all_of(name):
+    futures = [pool.submit(lambda: (gate.wait(), work(name))) for _ in range(3)]
+    gate.wait()
+    for f in futures:
+        f.result()
+
+async def begin(name):
+    step = asyncio.Event()
+    started = asyncio.ensure_future(task(name, step))
+    await asyncio.sleep(0)
+    return started, step
+
+async def end(started, step):
+    step.set()
+    await started
+
+def on_loop(coroutine):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+ci.profile()
+for n in range(25):
+    all_of("turn%d" % n)
+    held = on_loop(begin("task%d" % n))
+    ci.shutdown()
+    ci.profile()
+    on_loop(end(*held))
+all_of("last")
+loop.call_soon_threadsafe(loop.stop)
+t.join()
+pool.shutdown()
+print(len(os.listdir("/proc/self/fd")) < 30)
+""")])
+    case.equal((r.rc, r.out, r.err), (0, "True\n", ""), "the run")
+    st = store(case, 26, faults=False)
+    by_session = {}
+    for s in st.spans:
+        if s["name"] != "cirron.session":
+            by_session.setdefault(s["session_id"], []).append(s["name"])
+    expected = [["task%d" % n] + ["turn%d" % n] * 3 for n in range(25)] + [["last"] * 3]
+    case.equal(sorted(sorted(names) for names in by_session.values()), sorted(expected), "spans by session")
+    case.equal(sorted(m["name"] for m in st.marks), sorted(3 * (["m_turn%d" % n for n in range(25)] + ["m_last"])), "marks")
+
+
+@test_each(PYTHONS, python_label)
+def other_interpreters_are_in_the_way(case, python):
+    """Since 3.12 one may have a GIL of its own, and be in the middle of anything: said, nothing breaks. Before, it is as any thread."""
+    r = case.run([python, case.script(r"""
+try:
+    import _interpreters
+except ImportError:
+    import _xxsubinterpreters as _interpreters
+import cirron as ci, sys
+other = _interpreters.create()
+ci.shutdown()
+p = ci.profile()
+with ci.scope("main_after") as s:
+    pass
+own = sys.version_info >= (3, 12)
+assert (p.enabled, s.id is None) == (not own, own)
+_interpreters.destroy(other)
+ci.shutdown()
+print(own, ci.profile().enabled)
+""")])
+    own = r.out.startswith("True")
+    case.equal((r.rc, r.out), (0, f"{own} True\n"), "the run")
+    case.equal(r.err.count("\n"), own, "lines: " + r.err)
+    case.check("nothing is recorded any more" in r.err or not own, r.err)
 
 
 @test_each(PYTHONS, python_label)

@@ -1,9 +1,11 @@
 """However a training ends, what it had closed is in the store, and the rest is named as unfinished."""
+import collections
 import os
 import random
 import time
 
 from harness import Store, test, test_each, until
+from loops import trace
 from scripts import TORCH
 
 LOOP = """
@@ -184,3 +186,68 @@ for _ in range(2):
     t.equal((process.returncode, err), (0, ""), "exit status and stderr")
     st = t.store()
     t.counts(st.spans, epoch=2, step=20, data_load=20, forward=20, backward=20, optimizer_step=20)
+
+
+CALLS = "data_load", "forward", "backward", "optimizer_step"
+IN_THE_MIDDLE = {  # what of it is in the first session
+    "data": {"data_load": 1},
+    "forward": {"data_load": 1, "forward": 1, "eval": 1},
+    "backward": {"data_load": 1, "forward": 1, "backward": 1, "eval": 1},
+    "optimizer": {"data_load": 1, "forward": 1, "backward": 1, "optimizer_step": 1, "eval": 1},
+    "thread": {"data_load": 2, "forward": 2, "backward": 2, "optimizer_step": 1, "step": 2, "epoch": 1},
+}
+
+
+@test_each(IN_THE_MIDDLE)
+def the_session_changes_in_the_middle(t, where):
+    """shutdown() and profile() while a call is under way: its end belongs to nothing, and all that comes next is in the new session. The step in which it
+    happens is torn."""
+    st = trace(t, """
+import threading
+def change():
+    if hasattr(ci, "shutdown") and left:
+        left.pop()
+        ci.shutdown()
+        ci.profile(output="none")
+def batch(rows):
+    if where == "data":
+        change()
+    return torch.utils.data.default_collate(rows)
+class Net(nn.Linear):
+    def forward(self, x):
+        if where == "forward":
+            change()
+        return super().forward(x)
+class Slow(torch.optim.SGD):
+    def step(self, closure=None):
+        if where == "optimizer":
+            change()
+        return super().step(closure)
+def other():
+    job = Learner(Net(5, 1), Slow)
+    for _ in range(3):
+        for n, (x, y) in enumerate(rows(4, collate_fn=batch)):
+            loss = F.mse_loss(job.model(x), y)
+            if where == "backward":
+                loss.register_hook(lambda g: change())
+            loss.backward()
+            if where == "thread" and n == 1:
+                there.set()
+                go.wait()
+            job.update()
+    job.show()
+where, left, there, go = %r, [1], threading.Event(), threading.Event()
+if where == "thread":
+    t = threading.Thread(target=other)
+    t.start()
+    there.wait()
+    change()
+    go.set()
+    t.join()
+else:
+    other()
+""" % where)
+    first, second = ([s for s in st.spans if s["session_id"] == x["id"]] for x in sorted(st.sessions, key=lambda x: x["start_ns"]))
+    before = IN_THE_MIDDLE[where]
+    t.counts(first, **before)
+    t.counts(second, epoch=3, step=12 - before["data_load"], **{n: 12 - before.get(n, 0) for n in CALLS})

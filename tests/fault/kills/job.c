@@ -98,7 +98,6 @@ static void *work(void *arg) {
   }
   while (!atomic_load(&book->stop)) /* the books are full: it ends when it is told to all the same */
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  scope_end_thread();
   return NULL;
 }
 
