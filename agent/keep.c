@@ -261,6 +261,11 @@ size_t keep_shown(const void *buf, size_t bytes) {
   return begin;
 }
 
+uint64_t keep_lost(enum keep_log log, uint64_t pos) {
+  uint64_t tail = load(&logs[log].tail);
+  return tail > pos ? tail - pos : 0;
+}
+
 uint64_t keep_head(enum keep_log log) {
   return atomic_load_explicit(&logs[log].head, memory_order_acquire);
 }

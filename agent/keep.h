@@ -78,6 +78,8 @@ uint64_t keep_limit(void);
 size_t keep_shown(const void *buf, size_t bytes);
 
 uint64_t keep_head(enum keep_log log); /* the position of what comes next */
+/* How many bytes from position `pos` on were given up before they were read. */
+uint64_t keep_lost(enum keep_log log, uint64_t pos);
 struct keep_counts {
   uint64_t spans, bytes;                 /* kept at this moment; spans: that are shown */
   uint64_t evicted_spans, evicted_marks; /* gave way to newer ones; spans: or are not shown any more */

@@ -496,7 +496,7 @@ static int flush_step(uint64_t *now_taken) {
 }
 
 /* A peer that took nothing for GOODBYE_STALL_NS is not waited for again before it has. */
-static void send_all(uint64_t patience_ns) {
+static void send_all(uint64_t patience_ns, void (*nap)(const struct timespec *time)) {
   uint64_t begun_ns = clock_system(), now_ns = begun_ns, moved_ns = begun_ns, before = 0, taken = 0;
   while (flush_step(&taken) == -EAGAIN) {
     now_ns = clock_system();
@@ -507,17 +507,21 @@ static void send_all(uint64_t patience_ns) {
       return;
     if (now_ns - moved_ns >= GOODBYE_STALL_NS)
       break;
-    nanosleep(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS}, NULL);
+    nap(&(struct timespec){.tv_nsec = GOODBYE_STEP_NS});
   }
   atomic_store(&stalled_at, now_ns - moved_ns >= GOODBYE_STALL_NS ? taken : UINT64_MAX);
 }
 
-void link_flush(uint64_t patience_ns) {
+static void nap_plainly(const struct timespec *time) {
+  nanosleep(time, NULL);
+}
+
+void link_flush(uint64_t patience_ns, void (*nap)(const struct timespec *time)) {
   int saved = errno;
   link_tick(clock_system());
   if (session_get() && session_get()->by_messages) {
     struct cost_timing cost = cost_rare();
-    send_all(patience_ns);
+    send_all(patience_ns, nap ? nap : nap_plainly);
     cost_end(&cost);
   }
   errno = saved;

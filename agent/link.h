@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 /* CLOCK_MONOTONIC time from which link_tick has work to do; compared on the hot path. */
 extern _Atomic uint64_t link_due_ns;
@@ -27,8 +28,9 @@ extern void (*_Atomic link_also)(uint64_t now_ns);
 void link_tick(uint64_t now_ns);
 
 /* link_tick, and where records are sent, all that was recorded until now: what the collector takes slowly is waited for, `patience_ns` at
- * most. One that takes nothing is waited for once, for 300 ms, and then no more until it does. Holds up the calling thread; keeps errno. */
-void link_flush(uint64_t patience_ns);
+ * most. One that takes nothing is waited for once, for 300 ms, and then no more until it does. Holds up the calling thread, which sleeps by
+ * `nap` (NULL: plainly), while anything may happen to the session. Keeps errno. */
+void link_flush(uint64_t patience_ns, void (*nap)(const struct timespec *time));
 
 /* Records wait to be sent: the next tick is due now, if it could send them. As ring.hurry; any thread. */
 void link_hurry(void);

@@ -318,8 +318,10 @@ static int module_exec(PyObject *module) {
   PyObject *version = py.PyUnicode_FromStringAndSize(CIRRON_VERSION, sizeof CIRRON_VERSION - 1);
   int bad = version ? py.PyObject_SetAttrString(module, "__version__", version) : -1;
   module_drop(version);
-  return bad || module_add_type(module, "Scope", module_scope_type(), &s->scope_type) ||
-                 module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
+  bad = bad || module_add_type(module, "Scope", module_scope_type(), &s->scope_type);
+  if (!bad && py_in_main() && !py.free_threaded)
+    module_scope_reuse(s->scope_type);
+  return bad || module_add_type(module, "LoopIterator", module_iter_type(), &s->iter_type) ||
                  module_add_type(module, "Profiler", module_profiler_type(), &s->profiler_type) ||
                  module_wrap_types(module, &s->wrap) || module_errors(module, &s->errors) ||
                  module_config_types(module, &s->config) || module_cirron_type(module, &s->cirron_type)
@@ -347,6 +349,8 @@ static int module_clear(PyObject *module) {
   struct module_state *s = py.PyModule_GetState(module);
   if (!s)
     return 0;
+  if (py_in_main())
+    module_scope_reuse(NULL);
   struct module_wrap_state *w = &s->wrap;
   struct module_errors *e = &s->errors;
   struct module_config_state *c = &s->config;

@@ -66,7 +66,7 @@ static void entry_free(struct left *l) {
   atomic_store(&l->state, FREE);
   free(json);
   if (buried)
-    py.PyObject_Free(buried);
+    module_free_object(buried, true);
 }
 
 static struct left *entry_take(void) {
@@ -121,7 +121,7 @@ void module_left_bury(const struct module_span *span, PyObject *object) {
       return;
   }
   if (!open_elsewhere(span))
-    py.PyObject_Free(object);
+    module_free_object(object, true);
 }
 
 void module_left_forget(void) {

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -216,10 +217,17 @@ PyObject *module_profile(PyObject *module, PyObject *args, PyObject *kwargs) {
 
 /* --- flush, shutdown, health --- */
 
+/* The other threads go on meanwhile. */
+static void nap(const struct timespec *time) {
+  void *thread = py.PyEval_SaveThread();
+  nanosleep(time, NULL);
+  py.PyEval_RestoreThread(thread);
+}
+
 PyObject *module_flush(PyObject *self, PyObject *unused) {
   (void)unused;
   if (session_get())
-    link_flush(FLUSH_PATIENCE_NS);
+    link_flush(FLUSH_PATIENCE_NS, nap);
   return module_sink_flush(self) < 0 ? NULL : module_none();
 }
 

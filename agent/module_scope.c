@@ -32,6 +32,7 @@ struct use {
   PyObject *uses;                   /* further uses, newest first; owns them */
   PyObject *older;                  /* next in that list */
   bool used, inside;
+  bool tracked;        /* by the collector of cycles */
   bool lost;           /* left on another thread than the span's, which may still point here */
   _Atomic bool locked; /* protects uses, older, used, inside; held for a few instructions, taken in free-threaded builds only */
 };
@@ -157,11 +158,51 @@ static int use_close(struct use *u, uint64_t end_ns, uint32_t exception) {
 
 /* --- the object --- */
 
+static void use_track(PyObject *self) {
+  py.PyObject_GC_Track(self);
+  use_of(self)->tracked = true;
+}
+
+/* The memory of the last that died is taken again: of one type, the main interpreter's, whose GIL protects it. */
+static struct {
+  const PyTypeObject *type;
+  PyObject *memory;
+} spare;
+
+void module_scope_reuse(const PyObject *type) {
+  PyObject *memory = spare.memory;
+  spare.memory = NULL;
+  spare.type = (const PyTypeObject *)type;
+  if (memory)
+    py.PyObject_GC_Del(memory);
+}
+
+static PyObject *use_alloc(PyTypeObject *type) {
+  PyObject *memory = spare.type == type ? spare.memory : NULL;
+  if (!memory)
+    return py._PyObject_GC_New(type);
+  spare.memory = NULL;
+  return py.PyObject_Init(memory, type);
+}
+
+static void use_free(PyObject *self, bool tracked) {
+  PyTypeObject *type = py_type(self);
+  if (tracked || spare.type != type || spare.memory) {
+    module_free_object(self, true);
+    return;
+  }
+  spare.memory = self;
+  py.Py_DecRef((PyObject *)type);
+}
+
+/* Only one that has a dict can be part of a reference cycle: the collector of cycles is told of no other, which is quicker. Making it
+ * may run anything all the same. */
 static PyObject *use_new(PyTypeObject *type, struct module_state *state, PyObject *name, int64_t index, PyObject *given) {
-  PyObject *self = py.PyType_GenericAlloc(type, 0);
+  PyObject *self = use_alloc(type);
   if (!self)
     return NULL;
   struct use *u = use_of(self);
+  memset(u, 0, sizeof *u);
   py.Py_IncRef(name);
   if (given)
     py.Py_IncRef(given);
@@ -169,29 +210,46 @@ static PyObject *use_new(PyTypeObject *type, struct module_state *state, PyObjec
   u->name = name;
   u->index = index;
   u->given = given;
+  if (given)
+    use_track(self);
   return self;
+}
+
+static int use_traverse(PyObject *self, module_visit visit, void *arg) {
+  struct use *u = use_of(self);
+  int r = u->attrs ? visit(u->attrs, arg) : 0;
+  if (!r && u->given)
+    r = visit(u->given, arg);
+  for (PyObject *use = u->uses; use && !r; use = use_of(use)->older)
+    r = visit(use, arg);
+  return r ? r : module_visit_type(self, visit, arg);
+}
+
+static int use_clear(PyObject *self) {
+  struct use *u = use_of(self);
+  PyObject *attrs = u->attrs, *given = u->given;
+  u->attrs = u->given = NULL;
+  module_drop(attrs);
+  module_drop(given);
+  return 0;
 }
 
 static void use_dealloc(PyObject *self) {
   struct use *u = use_of(self);
+  if (u->tracked)
+    py.PyObject_GC_UnTrack(self);
   for (PyObject *next, *use = u->uses; use; use = next) {
     next = use_of(use)->older;
     py.Py_DecRef(use);
   }
   if (u->span.span || u->json)
     use_end(u, module_span_stack(&u->span), scope_now(), 0);
-  PyObject *attrs = u->attrs, *given = u->given;
-  u->attrs = u->given = NULL;
-  module_drop(attrs);
-  module_drop(given);
+  (void)use_clear(self); /* cannot fail */
   module_drop(u->name);
-  if (!u->lost) {
-    module_free_object(self, false);
-    return;
-  }
-  PyObject *type = (PyObject *)py_type(self);
-  module_left_bury(&u->span, self);
-  py.Py_DecRef(type);
+  if (u->lost)
+    module_left_bury(&u->span, self);
+  else
+    use_free(self, u->tracked);
 }
 
 /* The object for a use that begins now: itself the first time. New reference. */
@@ -265,6 +323,8 @@ static PyObject *use_finish(PyObject *self) {
 static PyObject *enter(PyObject *self) {
   struct scope *scope = module_stack();
   PyObject *use = use_begin(self, module_here(scope));
+  if (use != self)
+    scope = module_stack(); /* making it may have run anything */
   if (!use || use_open(use, scope) == 0)
     return use;
   PyObject *same = use_finish(self);
@@ -359,10 +419,12 @@ static PyObject *get_attrs(PyObject *self, void *unused) {
   if (!u->attrs) {
     PyObject *attrs = u->given ? py.PyDict_Copy(u->given) : py.PyDict_New();
     lock(u);
-    PyObject *spare = u->attrs ? attrs : NULL; /* another thread was first */
-    u->attrs = spare ? u->attrs : attrs;
+    PyObject *late = u->attrs ? attrs : NULL; /* another thread was first */
+    u->attrs = late ? u->attrs : attrs;
     unlock(u);
-    module_drop(spare);
+    if (attrs && !u->tracked)
+      use_track(self);
+    module_drop(late);
   }
   if (u->attrs)
     py.Py_IncRef(u->attrs);
@@ -388,6 +450,8 @@ PyObject *module_scope_type(void) {
   static struct py_slot slots[] = {
       {SLOT_NEW, module_no_new},
       {SLOT_DEALLOC, use_dealloc},
+      {SLOT_TRAVERSE, use_traverse},
+      {SLOT_CLEAR, use_clear},
       {SLOT_CALL, scope_call},
       {SLOT_REPR, scope_repr},
       {SLOT_METHODS, methods},
@@ -395,7 +459,7 @@ PyObject *module_scope_type(void) {
       {SLOT_DOC, "A span to be opened by `with`, or by a decorated function. Made by scope()."},
       {0, NULL},
   };
-  return module_type("cirron.Scope", sizeof(struct use), 0, slots);
+  return module_type("cirron.Scope", sizeof(struct use), MODULE_TYPE_GC, slots);
 }
 
 /* --- scope(name, index=None, **attrs) --- */

@@ -230,6 +230,7 @@ int module_errors(PyObject *module, struct module_errors *errors);
 
 /* scope(...) and its type. */
 PyObject *module_scope_type(void);
+void module_scope_reuse(const PyObject *type); /* of the main interpreter, or NULL: it goes */
 PyObject *module_scope(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 /* The function `function`, run inside `scope`. New reference, or NULL with an error. */
 PyObject *module_decorate(struct module_state *state, PyObject *scope, PyObject *function);

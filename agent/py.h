@@ -102,6 +102,11 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, PyType_GenericAlloc, (PyTypeObject *, Py_ssize_t))                                                             \
   X(int, PyType_IsSubtype, (PyTypeObject *, PyTypeObject *))                                                                   \
   X(void, PyObject_Free, (void *))                                                                                             \
+  X(PyObject *, PyObject_Init, (PyObject *, PyTypeObject *))                                                                   \
+  X(PyObject *, _PyObject_GC_New, (PyTypeObject *))                                                                            \
+  X(void *, PyEval_SaveThread, (void))                                                                                         \
+  X(void, PyEval_RestoreThread, (void *))                                                                                      \
+  X(void, PyObject_GC_Track, (void *))                                                                                         \
   X(void, PyObject_GC_Del, (void *))                                                                                           \
   X(void, PyObject_GC_UnTrack, (void *))                                                                                       \
   X(PyObject *, PyObject_CallFunctionObjArgs, (PyObject *, ...))                                                               \

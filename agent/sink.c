@@ -32,8 +32,9 @@
 #define POINTS_PART (1u << 20)
 #define SUMMARIES_PART (1u << 19)
 #define MEMORY (SPANS_PART + LOOK_BACK + POINTS_PART + SUMMARIES_PART)
-#define BOUNDS 64u   /* remembered ends of earlier batches */
-#define SOON_PART 8u /* of the interval: when one batch did not hold all */
+#define BOUNDS 64u     /* remembered ends of earlier batches */
+#define SMALLER_MAX 4u /* pieces are halved so often where there is no room for a file */
+#define SOON_PART 8u   /* of the interval: when one batch did not hold all */
 #define PAUSE_MAX_NS 60000000000ull
 #define WAIT_NS 1000000000ull
 
@@ -48,6 +49,7 @@ static struct {
   uint64_t at[KEEP_LOGS];         /* what was written up to here */
   uint64_t bounds[BOUNDS];        /* positions between spans that were, ascending */
   unsigned bound_count;
+  unsigned smaller; /* so often they are, until all is written */
   uint64_t lost;
   uint64_t latency_ns; /* of the last writing, one file or several */
 } sink;
@@ -110,7 +112,7 @@ static uint64_t look_back_to(uint64_t pos) {
 /* New spans, and before them in the same memory those that were written already if a move may have changed them. */
 static void read_spans(struct spool_batch *b, uint8_t *memory, uint64_t *pos, uint64_t *lost) {
   b->spans = memory;
-  b->spans_bytes = keep_read(KEEP_SPANS, pos, memory, SPANS_PART, lost);
+  b->spans_bytes = keep_read(KEEP_SPANS, pos, memory, SPANS_PART >> sink.smaller, lost);
   if (!has_move(memory, b->spans_bytes))
     return;
   uint64_t end = *pos, from = look_back_to(sink.at[KEEP_SPANS]), again = from;
@@ -156,9 +158,9 @@ static int write_batch(const struct session *session, uint8_t *memory) {
   b.root_attrs_len = sink_open_root_is_news(&open) ? root_attributes(root) : 0;
   uint8_t *points = memory + SPANS_PART + LOOK_BACK, *summaries = points + POINTS_PART;
   b.marks[0] = points;
-  b.marks_bytes[0] = keep_read(KEEP_POINTS, &at[KEEP_POINTS], points, POINTS_PART, &lost);
+  b.marks_bytes[0] = keep_read(KEEP_POINTS, &at[KEEP_POINTS], points, POINTS_PART >> sink.smaller, &lost);
   b.marks[1] = summaries;
-  b.marks_bytes[1] = keep_read(KEEP_SUMMARIES, &at[KEEP_SUMMARIES], summaries, SUMMARIES_PART, &lost);
+  b.marks_bytes[1] = keep_read(KEEP_SUMMARIES, &at[KEEP_SUMMARIES], summaries, SUMMARIES_PART >> sink.smaller, &lost);
   int r = spool_batch_count(&b) ? spool_write(&sink.spool, &b) : 0;
   if (r == 0)
     sink_open_told(&open);
@@ -174,7 +176,14 @@ static int write_batch(const struct session *session, uint8_t *memory) {
   return 0;
 }
 
-/* Up to so many files. As write_batch. */
+/* A smaller file may have room where a large one has none. */
+static bool try_smaller(int r) {
+  if (r != -ENOSPC && r != -EDQUOT && r != -EFBIG)
+    return false;
+  return sink.smaller < SMALLER_MAX && ++sink.smaller;
+}
+
+/* Up to so many tries. As write_batch. */
 static int write_batches(unsigned most) {
   const struct session *session = session_seen();
   if (!sink.spool_on || !session)
@@ -185,7 +194,9 @@ static int write_batches(unsigned most) {
   uint64_t began = clock_system();
   int r = -EAGAIN;
   for (unsigned i = 0; i < most && r == -EAGAIN; i++)
-    r = write_batch(session, memory);
+    r = write_batch(session, memory), r = try_smaller(r) ? -EAGAIN : r;
+  if (r == 0)
+    sink.smaller = 0;
   munmap(memory, MEMORY);
   sink.latency_ns = clock_system() - began;
   if (r < 0 && r != -EAGAIN)
@@ -221,7 +232,7 @@ static void tick(uint64_t now_ns) {
 void sink_flush(void) {
   int saved = errno;
   if (take_waiting()) {
-    (void)write_batches(KEEP_BYTES / SUMMARIES_PART); /* what cannot be written is tried again, and counted */
+    (void)write_batches((KEEP_BYTES / SUMMARIES_PART) << SMALLER_MAX); /* what cannot be written is tried again, and counted */
     give();
   }
   errno = saved;
@@ -247,11 +258,14 @@ void sink_set(const struct sink_settings *settings) {
 }
 
 struct sink_counts sink_counts(void) {
+  uint64_t lost = sink.lost;
+  for (unsigned i = 0; i < KEEP_LOGS && sink.spool_on; i++)
+    lost += keep_lost((enum keep_log)i, sink.at[i]);
   return (struct sink_counts){sink.spool_on ? sink.spool.folder : NULL,
                               sink.spool.bytes,
                               sink.spool.removed,
                               sink.spool.failures,
-                              sink.lost,
+                              lost,
                               sink.latency_ns};
 }
 
@@ -261,6 +275,7 @@ void sink_forget(void) {
   sink_open_forget();
   sink.bound_count = 0;
   sink.lost = sink.pause_ns = 0;
+  sink.smaller = 0;
   sink.spool.is_known = sink.spool.known = sink.spool.at = 0;
   atomic_store(&sink_lines_due, false);
   if (sink.spool_on || sink.lines_on)

@@ -344,12 +344,12 @@ static void flush_waits_for_who_reads(void **state) {
     made++;
   pthread_t reader;
   assert_int_equal(pthread_create(&reader, NULL, reads_for_a_while, &flushed), 0);
-  link_flush(10000 * MS);
+  link_flush(10000 * MS, NULL);
   atomic_store(&flushed, true);
   pthread_join(reader, NULL);
   assert_int_equal(spans, made);
   assert_true(link_connected() && !said_goodbye);
-  link_flush(10000 * MS); /* nothing new */
+  link_flush(10000 * MS, NULL); /* nothing new */
   take(SIZE_MAX);
   assert_int_equal(spans, made);
 }
@@ -359,19 +359,19 @@ static void flush_does_not_wait_for_others(void **state) {
   for (uint64_t made = 0; put_span(made + 1); made++)
     ;
   uint64_t began = clock_ns();
-  link_flush(100 * MS);
+  link_flush(100 * MS, NULL);
   assert_in_range(clock_ns() - began, 100 * MS, 250 * MS);
   began = clock_ns();
-  link_flush(10000 * MS);
+  link_flush(10000 * MS, NULL);
   assert_in_range(clock_ns() - began, 250 * MS, 1000 * MS);
   began = clock_ns();
   for (unsigned i = 0; i < 100; i++)
-    link_flush(10000 * MS); /* was seen to take nothing */
+    link_flush(10000 * MS, NULL); /* was seen to take nothing */
   assert_in_range(clock_ns() - began, 0, 250 * MS);
   accept_one();
   take(SIZE_MAX);
   began = clock_ns();
-  link_flush(10000 * MS); /* it took something: that is worth a wait */
+  link_flush(10000 * MS, NULL); /* it took something: that is worth a wait */
   assert_in_range(clock_ns() - began, 250 * MS, 1000 * MS);
   assert_true(link_connected());
 }

@@ -237,6 +237,37 @@ ci.flush()
 
 
 @test_each(PYTHONS, python_label)
+def little_room(case, python):
+    """What has gathered would make larger files than there is room for: it is written in smaller ones. What never has room is counted."""
+    r, spool = run(case, python, r"""
+import cirron as ci, resource
+ci.profile(flush_interval=3600)
+def work(n):
+    for i in range(n):
+        with ci.scope("s", i):
+            ci.mark("m", i)
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+work(20000)
+room(600000)
+ci.flush()
+h = ci.health()
+assert h["spool_lost_bytes"] == 0 and h["spool_error_count"] in range(1, 5), h
+work(10)
+room(100)
+ci.flush()
+work(250000)
+h = ci.health()
+assert h["spool_lost_bytes"] > 1e6 and h["spool_error_count"] > 4, h
+room(resource.RLIM_INFINITY)
+""")
+    case.check(r.err.count("\n") == 1 and "cannot be written" in r.err, "one line: " + r.err)
+    early = [s for s in spool.of("s")][:20010]
+    case.equal([s["index"] for s in early[:20000]], list(range(20000)), "spans that had gathered")
+    case.check(max(p.stat().st_size for p in spool.files[:-20]) <= 600000, "a file is larger than there was room for")
+
+
+@test_each(PYTHONS, python_label)
 def places(case, python):
     """Where the folder is said in other ways: as bytes, with a name that is no UTF-8, in ~/.cirron/config.toml."""
     need_agent()

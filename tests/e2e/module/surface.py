@@ -221,6 +221,62 @@ class Scopes(Test):
         ci.scope("hand").__enter__()
         self.assertTrue(Spans()["hand"]["closed"])
 
+    def test_cycles_are_collected(self):
+        """Through attributes that were given, or came later; of the object itself, and of a further use of it; open and closed."""
+
+        class Owner:
+            pass
+
+        def given(owner):
+            owner.scope = ci.scope("given", owner=owner)
+
+        def later(owner):
+            owner.scope = ci.scope("later")
+            with owner.scope as s:
+                s.attrs["owner"] = owner
+
+        def left_open(owner):
+            owner.scope = ci.scope("left_open", a=1)
+            owner.scope.__enter__().attrs["owner"] = owner
+
+        def second_use(owner):
+            owner.scope = ci.scope("second_use")
+            with owner.scope:
+                owner.scope.__enter__().attrs["owner"] = owner
+
+        gc.collect()
+        for make in (given, later, left_open, second_use):
+            owner = Owner()
+            make(owner)
+            gone = weakref.ref(owner)
+            del owner
+            gc.collect()
+            self.assertIsNone(gone(), make.__name__)
+        got = Spans()
+        self.assertEqual([(s["name"], s["closed"]) for s in got.spans], [("later", True), ("left_open", True), ("second_use", True), ("second_use", True)])
+
+    def test_attributes_of_a_scope_that_was_collected(self):
+        """A finalizer may still hold it."""
+        seen = []
+
+        class Owner:
+            def __del__(self):
+                seen.append((self.scope.name, self.scope.attrs.get("n"), repr(self.scope)))
+
+        owner = Owner()
+        owner.scope = ci.scope("held", n=7, owner=owner)
+        del owner
+        gc.collect()
+        self.assertEqual(seen, [("held", 7, "<cirron scope 'held'>")])
+
+    def test_plain_ones_are_not_tracked(self):
+        self.assertFalse(gc.is_tracked(ci.scope("plain")))
+        with ci.scope("plain") as s:
+            self.assertFalse(gc.is_tracked(s))
+            s.attrs
+            self.assertTrue(gc.is_tracked(s))
+        self.assertTrue(gc.is_tracked(ci.scope("given", a=1)))
+
     def test_dies_on_another_thread(self):
         box = [ci.scope("mine", a=1)]
         box[0].__enter__().attrs["b"] = 2
