@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "hot.h"
+#include "loop_infer.h"
 #include "loop_own.h"
 #include "loop_pass.h"
 #include "loop_step.h"
@@ -12,6 +13,7 @@
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator) {
   if (scope_loop(scope)->run_count || scope_find(scope, SPAN_DATA_LOAD))
     return; /* a framework's or a data set's own business */
+  infer_end(scope, scope_loop(scope));
   pass_begin(scope, scope_loop(scope), loader, iterator, scope_clock(scope));
 }
 
@@ -90,6 +92,8 @@ HOT void loop_forward(struct scope *scope, bool training) {
     return;
   l->forward = true;
   l->forward_train |= training;
+  if (training && infer_wants_work(l))
+    infer_work(scope, l);
   for (unsigned i = 0; i < l->pass_count; i++)
     l->passes[i].used = true;
 }
@@ -103,6 +107,8 @@ HOT void loop_backward(struct scope *scope) {
     pass_supersede(scope, l);
   }
   l->backward = true;
+  if (infer_wants_work(l))
+    infer_work(scope, l);
   for (unsigned i = 0; i < l->pass_count; i++)
     l->passes[i].evaluating = false;
   if (l->step && unlikely(l->step->flags & SPAN_DOUBTFUL)) {
@@ -115,7 +121,11 @@ void loop_optimizer(struct scope *scope) {
   scope_loop(scope)->optimizer_ns = scope_clock(scope);
 }
 
-HOT void loop_update_begin(struct scope *scope) {
+void loop_loader(void) {
+  infer_off = true;
+}
+
+HOT void loop_update_begin(struct scope *scope, const void *optimizer) {
   struct loop *l = scope_loop(scope);
   if (unlikely(l->run_count))
     return;
@@ -123,6 +133,8 @@ HOT void loop_update_begin(struct scope *scope) {
     step_enter_pass(scope, l);
     pass_supersede(scope, l);
   }
+  if (unlikely(!infer_off) && !l->pass_count)
+    infer_update(scope, l, optimizer);
   l->next_start_ns = 0; /* what was loaded since the last update is of this step */
 }
 
@@ -207,7 +219,7 @@ bool loop_quiet(struct scope *scope, const void *iterator) {
     return false;
   if (!l->step)
     return true;
-  if (!l->updated || !step_given(l, pass ? pass->loader : iterator) || step_blocked(scope, l))
+  if (!l->updated || !(l->inferred || step_given(l, pass ? pass->loader : iterator)) || step_blocked(scope, l))
     return false;
   step_finish(scope, l);
   return true;

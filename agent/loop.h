@@ -64,12 +64,15 @@ struct loop {
   bool close_due;                        /* ends with the scope that is open above it */
   bool batch_waiting;                    /* an item was handed out that no step holds */
   bool step_by_load;                     /* the request that is open now opened it */
+  bool inferred;                         /* from updates alone (loop_infer.h) */
+  uint64_t work_ns;                      /* then: the first work for the next step, or a scope around it that is closed; or 0 */
+  uint64_t work_parent;                  /* span under which that is */
   uint64_t next_start_ns;                /* where the next step will begin: the first item after settled_ns, or 0 */
   uint64_t next_parent;                  /* span under which that item lies */
   uint64_t adopt_since_ns;               /* once real, this step begins here and holds what adopt_parent got since then; or 0 */
   uint64_t adopt_parent;
   unsigned loads;
-  const void *given[LOOP_MAX_LOADERS]; /* loaders that gave it an item */
+  const void *given[LOOP_MAX_LOADERS]; /* loaders that gave it an item; an inferred one: optimizers that had a turn */
   unsigned given_count;
   uint64_t optimizer_ns; /* when an optimizer was constructed last: training begins after that */
   uint64_t last_end_ns;  /* of the step before */
@@ -95,26 +98,33 @@ struct span *loop_load_begin(struct scope *scope, const void *iterator);
 /* It gave one (or, `handed_out` false, it did not: exhausted or failed; then nothing was loaded). */
 void loop_load_end(struct scope *scope, const void *iterator, struct span *load, bool handed_out);
 
-void loop_forward(struct scope *scope, bool training);      /* a forward begins */
-void loop_backward(struct scope *scope);                    /* a backward begins */
-void loop_update_begin(struct scope *scope);                /* an optimizer's step begins */
-void loop_update_end(struct scope *scope, uint64_t end_ns); /* and has been done; its span is closed */
+void loop_forward(struct scope *scope, bool training);              /* a forward begins */
+void loop_backward(struct scope *scope);                            /* a backward begins */
+void loop_update_begin(struct scope *scope, const void *optimizer); /* an optimizer's step begins */
+void loop_update_end(struct scope *scope, uint64_t end_ns);         /* and has been done; its span is closed */
 
 /* Between two steps of the pass of `iterator`, or of a loop without a loader (NULL): ends the step that is over now rather than with
  * the next request. True: nothing of a step is open, and none is waiting for its end. For check.c. */
 bool loop_quiet(struct scope *scope, const void *iterator);
 
-void loop_optimizer(struct scope *scope); /* an optimizer was constructed */
+void loop_optimizer(struct scope *scope); /* an optimizer was constructed, */
+void loop_loader(void);                   /* a loader */
 
 /* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */
 void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);
 
-/* A span was closed; for scope.c. One that holds the last update belongs to the step as a whole. */
+/* A span was closed; for scope.c. One that holds the last update belongs to the step as a whole. So does one in which the work for an
+ * inferred step began, unless it holds the step before. */
 static inline void loop_closed(struct loop *loop, const struct span *span, uint64_t end_ns) {
   if (unlikely(loop->updated && span->parent == loop->step_id) && span->start_ns < loop->settled_ns &&
       end_ns > loop->settled_ns) {
     loop->settled_ns = end_ns;
     loop->step->has_children = false;
+    loop->work_ns = 0;
+  }
+  if (unlikely(loop->work_ns && span->id == loop->work_parent)) {
+    loop->work_ns = span->start_ns > loop->last_end_ns ? span->start_ns : 0;
+    loop->work_parent = span->parent;
   }
 }
 

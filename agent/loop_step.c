@@ -51,10 +51,18 @@ HOT void step_open(struct scope *scope, struct loop *l, uint64_t now) {
   step_is(l, s);
 }
 
+void step_open_at(struct scope *scope, struct loop *l, uint64_t start_ns, uint64_t under) {
+  struct span *s = scope_insert(scope, SPAN_STEP, name_id(NAME_STEP), next_step, start_ns, under);
+  if (!s)
+    s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, scope_clock(scope));
+  if (s)
+    step_is(l, s);
+}
+
 static void step_gone(struct loop *l) {
   l->step = NULL;
   l->step_id = 0;
-  l->updated = l->close_due = false;
+  l->updated = l->close_due = l->inferred = false;
 }
 
 void step_dissolve(struct scope *scope, struct loop *l) {
@@ -70,6 +78,8 @@ HOT void step_finish(struct scope *scope, struct loop *l) {
       below->has_children = true;
     scope_move(scope, l->step_id, l->settled_ns, s->parent);
   }
+  if (l->work_parent == l->step_id) /* it came after */
+    l->work_parent = s->parent;
   l->next_parent = s->parent;
   l->last_end_ns = l->settled_ns;
   l->long_step_ns = l->settled_ns - s->start_ns;
@@ -148,12 +158,9 @@ void step_enter_pass(struct scope *scope, struct loop *l) {
   l->next_parent = l->adopt_since_ns ? l->adopt_parent : l->step->parent;
   bool forward = l->forward, train = l->forward_train;
   step_dissolve(scope, l);
-  struct span *s = scope_insert(scope, SPAN_STEP, name_id(NAME_STEP), next_step, pass->first_ns, pass->first_parent);
-  if (!s) /* the scope in which that was is closed */
-    s = scope_push(scope, SPAN_STEP, name_id(NAME_STEP), next_step, scope_clock(scope));
-  if (!s)
+  step_open_at(scope, l, pass->first_ns, pass->first_parent);
+  if (!l->step)
     return;
-  step_is(l, s);
   l->forward = forward;
   l->forward_train = train;
   l->loads = pass->items;

@@ -17,6 +17,8 @@ bool step_around(struct scope *scope, const struct loop *l, const struct loop_pa
 
 /* On suspicion: it will have been a step if an update comes. */
 void step_open(struct scope *scope, struct loop *l, uint64_t now);
+/* The same at a time that is past, when the span `under` was the innermost; where that is closed, now. */
+void step_open_at(struct scope *scope, struct loop *l, uint64_t start_ns, uint64_t under);
 /* A loader is asked: does the step end, does one begin? */
 void step_before_load(struct scope *scope, struct loop *l, struct loop_pass *pass, const void *loader, uint64_t now);
 /* The first update makes the step real: it has its index, and the items that were handed out for it before it was opened. */

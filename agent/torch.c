@@ -145,7 +145,7 @@ HOT static bool step_enter(struct observe_call *call) {
     if (s->kind == SPAN_OPTIMIZER && s->owner == self)
       return false; /* a subclass calling the step of its base */
   call->state[0] = scope;
-  loop_update_begin(scope);
+  loop_update_begin(scope, self);
   struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP, class_name_id(scope, call->args[0]), 0);
   if (likely(span != NULL))
     span->owner = self;
@@ -298,6 +298,13 @@ static bool iter_enter(struct observe_call *call) {
   return call->nargs && !off();
 }
 
+static bool loader_enter(struct observe_call *call) {
+  (void)call;
+  if (!off())
+    loop_loader();
+  return false;
+}
+
 static void iter_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = result ? scope_get() : NULL;
   if (!scope)
@@ -397,6 +404,11 @@ static const struct probe probes[] = {
      .enter = optimizer_enter,
      .leave = optimizer_leave},
     {.module = "torch.amp.autocast_mode", .qualname = "autocast.__enter__", .direct = true, .enter = autocast_enter},
+    {.module = "torch.utils.data.dataloader",
+     .qualname = "DataLoader.__init__",
+     .direct = true,
+     .pace = OBSERVE_ALWAYS,
+     .enter = loader_enter},
     {.module = "torch.utils.data.dataloader",
      .qualname = "DataLoader.__iter__",
      .direct = true,

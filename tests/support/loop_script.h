@@ -78,12 +78,16 @@ static inline void backward(void) {
   event(SPAN_BACKWARD, NAME_BACKWARD);
 }
 
-static inline void update(void) {
-  loop_update_begin(scope_get());
+static inline void update_by(const char *optimizer) {
+  loop_update_begin(scope_get(), optimizer);
   struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, scope_now());
   uint64_t end = scope_now();
   scope_pop(scope_get(), s, end, 0);
   loop_update_end(scope_get(), end);
+}
+
+static inline void update(void) {
+  update_by("optimizer");
 }
 
 static inline void train(void) {
@@ -257,6 +261,7 @@ static inline int setup(void **state) {
   assert_true(keep_start());
   session_env = (struct env){.enabled = true, .ring_cells = 16384, .module_depth = 1, .cpu_time = ENV_CPU_AUTO};
   session_init();
+  loop_loader(); /* but for test_loop_infer.c */
   return 0;
 }
 

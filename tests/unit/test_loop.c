@@ -1,4 +1,4 @@
-// links: agent/loop.c agent/loop_pass.c agent/loop_own.c agent/loop_step.c agent/scope.c agent/keep.c agent/keep_moves.c agent/keep_recall.c agent/scope_turn.c agent/outlet.c agent/session.c agent/root.c agent/cuda.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c agent/cost.c agent/clock.c
+// links: agent/loop.c agent/loop_infer.c agent/loop_pass.c agent/loop_own.c agent/loop_step.c agent/scope.c agent/keep.c agent/keep_moves.c agent/keep_recall.c agent/scope_turn.c agent/outlet.c agent/session.c agent/root.c agent/cuda.c agent/names.c agent/segment.c agent/ring_writer.c agent/env.c agent/fd.c agent/cost.c agent/clock.c
 
 /* Steps and scopes: loops as scripts write them, and the tree that has to come out. */
 #include "tests/support/loop_script.h"
@@ -334,7 +334,7 @@ static void closure_inside_the_update(void **state) {
   iter("L", "i");
   for (int i = 0; i < 2; i++) {
     next("i");
-    loop_update_begin(scope_get());
+    loop_update_begin(scope_get(), "optimizer");
     struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, scope_now());
     for (int j = 0; j < 4; j++) {
       forward(true);

@@ -1,0 +1,44 @@
+#include "loop_infer.h"
+
+#include <stddef.h>
+
+#include "loop_step.h"
+
+HOT_DATA bool infer_off;
+
+void infer_work(struct scope *scope, struct loop *l) {
+  l->work_ns = scope_clock(scope);
+  l->work_parent = scope_innermost(scope);
+}
+
+/* False: it ends with a scope that is open in it. */
+static bool finish(struct scope *scope, struct loop *l) {
+  if (step_blocked(scope, l)) {
+    l->close_due = true;
+    return false;
+  }
+  step_finish(scope, l);
+  return true;
+}
+
+void infer_update(struct scope *scope, struct loop *l, const void *optimizer) {
+  if (l->step && (!l->inferred || (l->updated && step_given(l, optimizer) && !finish(scope, l))))
+    return;
+  if (!l->step) {
+    if (!l->work_ns)
+      infer_work(scope, l);
+    l->loads = l->given_count = 0;
+    step_open_at(scope, l, l->work_ns, l->work_parent);
+    l->inferred = l->step != NULL;
+  }
+  if (l->step)
+    step_give(l, optimizer);
+  l->work_ns = 0;
+}
+
+void infer_end(struct scope *scope, struct loop *l) {
+  infer_off = true;
+  l->work_ns = 0;
+  if (l->step && l->inferred)
+    step_end(scope, l);
+}
