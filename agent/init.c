@@ -11,6 +11,7 @@
  */
 #include "init.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -81,14 +82,16 @@ bool agent_start(void) {
 
 /* Other threads have stacks of the session that has ended, and find that out when they come by: they all need the GIL for that, which the
  * caller has, or are at their end. */
-bool agent_resume(void) {
-  if (!started_on || !session_ended() || !py_only_gil())
-    return false;
+int agent_resume(void) {
+  if (!started_on || !session_ended())
+    return -ENOTSUP;
+  if (!py_only_gil())
+    return -EBUSY;
   scope_hold_ends();
   forget_session();
   session_env.enabled = true;
   scope_release_ends();
-  return true;
+  return 0;
 }
 
 __attribute__((constructor)) static void agent_load(void) {

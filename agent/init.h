@@ -8,8 +8,8 @@
  * Called once by attach.c, before anything is attached; further calls return the same answer. */
 bool agent_start(void);
 
-/* After session_close: the next span makes a new session, as in the child of a fork. False: there is no way back, because other threads
- * still have memory of the old one, or tracing was off from the start. GIL held. */
-bool agent_resume(void);
+/* After session_close: the next span makes a new session, as in the child of a fork. 0; -ENOTSUP: tracing was off from the start; -EBUSY: other
+ * interpreters, with a GIL of their own, may still use the memory of the old one. GIL held. */
+int agent_resume(void);
 
 #endif

@@ -7,6 +7,8 @@
 HOT_DATA bool infer_off;
 
 void infer_work(struct scope *scope, struct loop *l) {
+  if (scope_find(scope, SPAN_OPTIMIZER)) /* a closure */
+    return;
   l->work_ns = scope_clock(scope);
   l->work_parent = scope_innermost(scope);
 }

@@ -3,6 +3,7 @@
  * Preloading alone traces. profile() settles what holds for this process and gives the one handle there is; it may be called again
  * after shutdown(), and then a new session begins. `enabled=False` is a handle, too, and nothing is recorded under it.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -143,9 +144,10 @@ static void limit_trace(PyObject *settings) {
 
 /* Recording goes on, or begins anew where it was ended. 0, or -1 with an error. */
 static int start(PyObject *profiler) {
-  if (!session_env.enabled && !agent_resume()) {
+  int resumed = session_env.enabled ? 0 : agent_resume();
+  if (resumed < 0) {
     profiler_of(profiler)->disabled = true;
-    if (!py_only_gil())
+    if (resumed == -EBUSY)
       return module_warn(
           LOGGER, py.PyUnicode_FromFormat("cirron: profile(): other interpreters of this process may still use what shutdown() "
                                           "ended; nothing is recorded any more"));

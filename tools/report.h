@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../proto/ring_abi.h"
 #include "cli.h"
 #include "overhead.h"
 #include "pick.h"
@@ -93,6 +94,7 @@ struct report {
   const char *unit; /* "step" or "batch": what is counted below */
   int64_t steps, step_ns, step_errors, median_ns;
   int64_t phase_ns[REPORT_PHASES];
+  int64_t kinds[SPAN_KINDS];                 /* spans of each kind */
   int64_t first_data_ns;                     /* waited in the first step of each epoch */
   struct report_step first, median, slowest; /* slowest: after the first */
   int64_t first_start_ns, last_end_ns;       /* of steps; 0: none */
@@ -137,6 +139,8 @@ void report_marks(const struct cli *cli, struct report *out);
 void report_say_ending(const struct report *report, bool utf8, struct buf *out);
 void report_say_complete(const struct report *report, bool utf8, struct buf *out);
 bool report_say_waiting(const struct report *report, struct buf *verdict, struct buf *hint); /* false: nothing is known */
+/* What there is no telling of, and why. False: nothing. */
+bool report_say_unseen(const struct report *report, struct buf *out);
 /* "data_load"'s names for machines and people. */
 const char *report_phase_name(enum report_phase phase, bool machine);
 /* The phase that makes `step` slow against the median step, and by how much; REPORT_PHASES: none. */

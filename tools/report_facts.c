@@ -309,6 +309,16 @@ static void gather_scopes(const struct cli *cli, struct report *out) {
   }
 }
 
+static void gather_kinds(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt =
+      db_query(cli->store, "SELECT kind, sum(count) FROM rollups WHERE sid = ? GROUP BY kind", out->session->sid);
+  while (db_step(stmt)) {
+    int kind = sqlite3_column_int(stmt, 0);
+    if (kind >= 0 && kind < SPAN_KINDS)
+      out->kinds[kind] = sqlite3_column_int64(stmt, 1);
+  }
+}
+
 static void gather_errors(const struct cli *cli, struct report *out) {
   sqlite3_stmt *stmt = db_query(cli->store,
                                 "SELECT n.text, sum(r.errors) AS errors FROM rollups r LEFT JOIN names n ON n.name = r.name"
@@ -420,6 +430,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
     gather_batches(cli, out);
   gather_outside(out);
   gather_scopes(cli, out);
+  gather_kinds(cli, out);
   gather_errors(cli, out);
   gather_open(cli, out);
   gather_losses(out);

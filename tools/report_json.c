@@ -261,7 +261,7 @@ static json_t *run_object(const struct report *r) {
 }
 
 json_t *report_json(const struct report *r) {
-  struct buf ending = {0};
+  struct buf ending = {0}, unseen = {0};
   json_t *o = json_object(), *others = json_array();
   report_say_ending(r, true, &ending);
   set(o, "session", session_object(r));
@@ -271,6 +271,7 @@ json_t *report_json(const struct report *r) {
   set(o, "open", open_array(r));
   set(o, "data", data_object(r));
   set(o, "training", r->steps ? training_object(r) : json_null());
+  set(o, "not_seen", report_say_unseen(r, &unseen) ? text_of(buf_text(&unseen)) : json_null());
   set(o, "epochs", epochs_array(r));
   set(o, "run", run_object(r));
   set(o, "scopes", scopes_array(r));
@@ -283,5 +284,6 @@ json_t *report_json(const struct report *r) {
       json_array_append_new(others, json_string(r->sessions[i].id));
   set(o, "other_sessions", others);
   buf_fini(&ending);
+  buf_fini(&unseen);
   return o;
 }

@@ -194,6 +194,9 @@ static void print_answers(const struct cli *cli, const struct report *r) {
     fact(cli, "Waiting", line.data, strstr(line.data, "bottleneck") ? YELLOW : 0);
   if (hint.len)
     fact(cli, "", hint.data, 0);
+  buf_clear(&line);
+  if (report_say_unseen(r, &line))
+    fact(cli, "Not seen", line.data, YELLOW);
   print_bad(cli, r);
   print_errors(cli, r);
   print_own_cost(cli, r);

@@ -115,12 +115,32 @@ void report_say_complete(const struct report *report, bool utf8, struct buf *out
                units_of(report->unfinished, running ? "span is" : "span", running ? "spans are" : "spans", text));
 }
 
+/* Steps that come of updates alone. */
+static bool inferred(const struct report *report) {
+  return report->steps && strcmp(report->unit, "step") == 0 && !report->kinds[SPAN_DATA_LOAD];
+}
+
+bool report_say_unseen(const struct report *report, struct buf *out) {
+  char text[UNITS_MAX];
+  int64_t updates = report->kinds[SPAN_OPTIMIZER], backwards = report->kinds[SPAN_BACKWARD];
+  if (inferred(report))
+    buf_puts(out, "where data comes from: no DataLoader and no framework's loop was met. A step is what leads to an update, without "
+                  "the time for its data (ci.batches tells that)");
+  else if (!report->steps && updates)
+    buf_printf(out, "steps: %s in no pass over a DataLoader and no framework's loop",
+               units_of(updates, "update was", "updates were", text));
+  else if (!report->steps && backwards)
+    buf_printf(out, "steps: gradients were computed %s, but no optimizer of torch.optim had a turn",
+               units_of(backwards, "time", "times", text));
+  return out->len > 0;
+}
+
 bool report_say_waiting(const struct report *report, struct buf *verdict, struct buf *hint) {
   char text[UNITS_MAX];
   int64_t waited = report->phase_ns[REPORT_DATA], whole = report->step_ns;
   bool largest = true;
   size_t epochs = 0;
-  if (!report->first.found || whole <= 0)
+  if (!report->first.found || whole <= 0 || inferred(report))
     return false;
   for (size_t i = 0; i < report->epochs_count; i++)
     epochs += report->epochs[i].steps > 0;

@@ -157,6 +157,25 @@ static void work_that_came_to_nothing(void **state) { /* an update that a scaler
   assert_int_equal(many_in("forward", "step"), 3);
 }
 
+static void closures(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    loop_update_begin(scope_get(), "lbfgs");
+    struct span *s = scope_push(scope_get(), SPAN_OPTIMIZER, name_id(NAME_OPTIMIZER_STEP), SPAN_NO_INDEX, scope_now());
+    for (int j = 0; j < 3; j++) {
+      forward(true);
+      backward();
+    }
+    uint64_t end = scope_now();
+    scope_pop(scope_get(), s, end, 0);
+    loop_update_end(scope_get(), end);
+  }
+  finish();
+  assert_int_equal(many("step"), 3);
+  assert_int_equal(many_in("forward", "optimizer_step"), 9);
+  assert_int_equal(many_in("optimizer_step", "step"), 3);
+}
+
 static void a_loader_after_all(void **state) {
   (void)state;
   train();
@@ -237,6 +256,7 @@ int main(void) {
       cmocka_unit_test_setup(epochs_of_the_script, without_loader),
       cmocka_unit_test_setup(scope_held_over_updates, without_loader),
       cmocka_unit_test_setup(work_that_came_to_nothing, without_loader),
+      cmocka_unit_test_setup(closures, without_loader),
       cmocka_unit_test_setup(a_loader_after_all, without_loader),
       cmocka_unit_test_setup(a_loader_was_made, without_loader),
       cmocka_unit_test_setup(at_random, without_loader),

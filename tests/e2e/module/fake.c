@@ -10,6 +10,7 @@
  * fake_limit(n)     how many spans trace() shows
  * fake_watched()    the list that module_watched() gives, by ctypes.PyDLL; () for NULL
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -129,17 +130,13 @@ void fake_session(unsigned long prefix) {
   name_count = 1;
 }
 
-bool agent_resume(void) {
+int agent_resume(void) {
   if (refuses)
-    return false;
+    return -EBUSY;
   session_env.enabled = true;
   off = false;
   fake_session(session.prefix + 1);
-  return true;
-}
-
-bool session_ended(void) {
-  return !refuses;
+  return 0;
 }
 
 void fake_refuses(int to) {
