@@ -9,14 +9,15 @@
 enum env_cpu_time { ENV_CPU_AUTO, ENV_CPU_ON, ENV_CPU_OFF };
 enum env_transport { ENV_TRANSPORT_AUTO, ENV_TRANSPORT_SOCKET };
 
-#define ENV_FRAMEWORKS "torch|tensorflow|keras|transformers|sklearn"
+#define ENV_FRAMEWORKS "torch|tensorflow|keras|transformers|sklearn|lightning"
 #define ENV_SINKS "spool|stdout|log|none"
 enum { /* bits, in the order of the words */
        ENV_TORCH = 1,
        ENV_TENSORFLOW = 2,
        ENV_KERAS = 4,
        ENV_TRANSFORMERS = 8,
-       ENV_FRAMEWORKS_ALL = 31,
+       ENV_LIGHTNING = 32,
+       ENV_FRAMEWORKS_ALL = 63,
        ENV_SPOOL = 1,
 };
 enum env_snapshots { ENV_STATS, ENV_SAMPLED, ENV_FULL, ENV_SNAPSHOTS_OFF };

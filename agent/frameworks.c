@@ -40,15 +40,17 @@ static unsigned from_file(unsigned otherwise) {
   return bits;
 }
 
-/* Packages, and which of the settings' words want them: a Trainer of transformers trains by torch, so that is seen below it, and
- * Keras is what tensorflow is trained by. */
+/* Packages, and which of the settings' words want them: a Trainer of transformers or Lightning trains by torch, so that is seen below it,
+ * and Keras is what tensorflow is trained by. */
 static const struct package {
   const char *name;
   unsigned bit, wanted_by;
 } packages[] = {
     {"transformers", ENV_TRANSFORMERS, ENV_TRANSFORMERS},
+    {"lightning", ENV_LIGHTNING, ENV_LIGHTNING},
+    {"pytorch_lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
-    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS},
+    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS | ENV_LIGHTNING},
 };
 #define PACKAGES (sizeof packages / sizeof packages[0])
 

@@ -23,6 +23,7 @@
 #include "glibc.h"
 #include "keep.h"
 #include "keras.h"
+#include "lightning.h"
 #include "link.h"
 #include "loop.h"
 #include "module_sink.h"
@@ -47,6 +48,7 @@ static void forget_session(void) {
   module_sink_forget();
   torch_forget();
   keras_forget();
+  lightning_forget();
   framework_forget();
   task_forget();
   module_left_forget();
@@ -73,6 +75,7 @@ bool agent_start(void) {
   torch_add_probes();
   trainer_add_probes();
   keras_add_probes();
+  lightning_add_probes();
   observe_allowed = frameworks_allow;
   task_add_probes();
   check_start();

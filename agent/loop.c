@@ -140,8 +140,12 @@ HOT void loop_update_begin(struct scope *scope, const void *optimizer) {
 
 HOT void loop_update_end(struct scope *scope, uint64_t end_ns) {
   struct loop *l = scope_loop(scope);
-  if (unlikely(l->run_count || scope_find(scope, SPAN_DATA_LOAD) != NULL))
-    return; /* a framework says when a step ends; a data set that learns */
+  if (unlikely(scope_find(scope, SPAN_DATA_LOAD) != NULL))
+    return; /* a data set that learns */
+  if (unlikely(l->run_count)) {
+    l->run_updated_ns = end_ns; /* for the framework, which says when a step ends */
+    return;
+  }
   pass_updated(scope, l);
   if (unlikely(!l->step))
     return;

@@ -85,6 +85,7 @@ struct loop {
   int64_t lone_batches;                /* that were trained on one by one, by no loop of the framework's */
   uint64_t fetched_ns;                 /* when the first item was asked for that no step or batch of a run holds yet; or 0 */
   uint64_t fetched_parent;             /* span under which that is */
+  uint64_t run_updated_ns;             /* when the last update in a run ended */
   struct loop_run runs[LOOP_MAX_RUNS]; /* outermost first */
 };
 

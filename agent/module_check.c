@@ -112,7 +112,7 @@ static PyObject *strings_of(const struct module_given *g, const char *allowed) {
 static int warn_of_framework(const struct module_given *g, PyObject *name) {
   PyObject *shown = module_shown(name);
   PyObject *text = shown ? py.PyUnicode_FromFormat("cirron: %s(): no framework %U; known are torch, tensorflow, keras, "
-                                                   "transformers, sklearn",
+                                                   "transformers, sklearn, lightning",
                                                    g->who, shown)
                          : NULL;
   module_drop(shown);

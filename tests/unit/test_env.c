@@ -214,11 +214,9 @@ static void lists_of_words(void **state) {
   static const struct {
     const char *text;
     unsigned bits;
-  } good[] = {{"torch", ENV_TORCH},
-              {"torch,transformers", ENV_TORCH | ENV_TRANSFORMERS},
-              {" Torch , KERAS ", 5},
-              {"none", 0},
-              {"sklearn,sklearn", 16}};
+  } good[] = {{"torch", ENV_TORCH},    {"torch,transformers", ENV_TORCH | ENV_TRANSFORMERS},
+              {" Torch , KERAS ", 5},  {"none", 0},
+              {"sklearn,sklearn", 16}, {"lightning", ENV_LIGHTNING}};
   for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
     with("CIRRON_FRAMEWORKS", good[i].text);
     assert_int_equal(env.frameworks, good[i].bits);
@@ -228,7 +226,7 @@ static void lists_of_words(void **state) {
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
     with("CIRRON_FRAMEWORKS", bad[i]);
     assert_int_equal(env.frameworks, ENV_FRAMEWORKS_ALL);
-    assert_one_line("CIRRON_FRAMEWORKS", bad[i], "torch|tensorflow|keras|transformers|sklearn|none");
+    assert_one_line("CIRRON_FRAMEWORKS", bad[i], "torch|tensorflow|keras|transformers|sklearn|lightning|none");
   }
   with("CIRRON_OUTPUT", "stdout,log");
   assert_int_equal(env.output, 6);

@@ -2,7 +2,7 @@
 # Trainers of frameworks under the agent: what the store holds is what the framework itself counted.
 cd "$(dirname "$0")" || exit 1
 missing=
-for package in transformers accelerate keras; do
+for package in transformers accelerate keras lightning pytorch_lightning; do
   "$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(not u.find_spec('$package'))" 2>/dev/null || missing="$missing $package"
 done
 if [ -n "$missing" ]; then

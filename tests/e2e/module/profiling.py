@@ -12,7 +12,7 @@ from yaml_file import PROJECT, Files, unittest
 
 fake = ctypes.CDLL(ci.__file__)
 fake.fake_take.restype = ctypes.c_char_p
-ALL = dict(torch=1, tensorflow=2, keras=4, transformers=8, sklearn=16)
+ALL = dict(torch=1, tensorflow=2, keras=4, transformers=8, sklearn=16, lightning=32)
 BUILT_IN = dict(snapshots="stats", sample_rate=0.01, flush_interval=1.0, output=["spool"], output_dir="./.cirron/", spool_max_bytes=10**9,
                 trace_buffer_max_spans=100000, load_warn_bytes=10**9, load_max_bytes=10**10)
 
@@ -97,7 +97,7 @@ class Profile(Case):
             p = ci.Cirron(output="log").profile(enabled=off, sample_rate=0.5)
             got = p.settings
             self.assertEqual((p.enabled, got["flush_interval"], got["sample_rate"], got["output"]), (False, 3.0, 0.5, ["log"]))
-            self.assertEqual(fake.fake_frameworks(), 31)
+            self.assertEqual(fake.fake_frameworks(), 63)
             ci.shutdown()
         self.assertTrue(ci.profile(enabled=None).enabled)
 
@@ -165,7 +165,7 @@ class Frameworks(Case):
         return fake.fake_frameworks(), logs.output[1:]
 
     def test_choice(self):
-        self.assertEqual(self.chosen(), (31, []))
+        self.assertEqual(self.chosen(), (63, []))
         self.assertEqual(self.chosen(frameworks=[]), (0, []))
         self.assertEqual(self.chosen(frameworks=("torch", "sklearn")), (17, []))
         bits, logs = self.chosen(frameworks=["torch", "jax"])
