@@ -176,6 +176,30 @@ HOT static void batch_end_leave(struct observe_call *call, PyObject *result) {
     own_step_end(scope, run, updated_ns > step->start_ns ? updated_ns : scope_clock(scope));
 }
 
+/* An optimizer is handed the batch's forward and backward as a closure, and calls it before it does anything else. They are none of its
+ * work: its span begins after them. What it calls again (LBFGS) is inside. */
+HOT static bool closure_enter(struct observe_call *call) {
+  struct span *top = training(call) ? scope_top(call->state[0]) : NULL;
+  if (!top || top->kind != SPAN_OPTIMIZER || top->has_children)
+    return false;
+  call->state[1] = top;
+  call->state[2] = (void *)(uintptr_t)top->id;
+  return true;
+}
+
+HOT static void closure_leave(struct observe_call *call, PyObject *result) {
+  struct scope *scope = call->state[0];
+  struct span *update = call->state[1];
+  if (!result || !framework_same_stack(call) || scope_top(scope) != update || update->id != word(call->state[2]))
+    return;
+  struct span *below = scope_below(scope, update);
+  scope_move(scope, update->id, update->start_ns, update->parent);
+  if (below && update->has_children) /* which stays: so it is seen that this was the first call */
+    below->has_children = true;
+  update->start_ns = scope_clock(scope);
+  scope_refresh(scope, update);
+}
+
 /* --- numbers ------------------------------------------------------------------------------------------------------------- */
 
 /* The span that the connector's numbers of now belong to, or 0. */
@@ -266,6 +290,7 @@ static void numbers_leave(struct observe_call *call, PyObject *result) {
       PROBE(of ".loops.fit_loop", "_FitLoop.on_advance_end", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),                \
       PROBE(of ".loops.evaluation_loop", "_EvaluationLoop.run", OBSERVE_ALWAYS, eval_enter, run_leave),                        \
       PROBE(of ".loops.prediction_loop", "_PredictionLoop.run", OBSERVE_ALWAYS, eval_enter, run_leave),                        \
+      PROBE(of ".loops.optimization.automatic", "Closure.__call__", OBSERVE_NO_PACE, closure_enter, closure_leave),            \
       PROBE(of CONNECTOR, "_LoggerConnector.on_batch_start", OBSERVE_NO_PACE, batch_enter, NULL),                              \
       PROBE(of CONNECTOR, "_LoggerConnector.update_train_step_metrics", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),    \
       PROBE(of CONNECTOR, "_LoggerConnector.log_metrics", OBSERVE_ALWAYS, log_enter, log_leave),                               \

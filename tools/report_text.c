@@ -430,8 +430,8 @@ static void print_no_training(const struct report *r) {
   if (r->steps)
     return;
   if (!r->scopes_count && !r->unfinished)
-    puts("\nNothing was recorded but the process itself. Spans come from PyTorch, Keras and the Trainer while they train or\n"
-         "evaluate, and from `import cirron as ci` with ci.scope(...).");
+    puts("\nNothing was recorded but the process itself. Spans come from PyTorch, Keras, Lightning and the Trainer while they\n"
+         "train or evaluate, and from `import cirron as ci` with ci.scope(...).");
   else if (r->evals && !r->training_epochs)
     puts("\nNo training step: it only evaluated (a step needs an optimizer's update).");
   else

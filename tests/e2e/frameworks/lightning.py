@@ -6,7 +6,7 @@ from harness import test, test_each
 from parts import run_parts
 
 LIGHTNING = '''
-import importlib, logging
+import contextlib, importlib, io, logging
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -261,8 +261,9 @@ def alone():
     plain = parts["plain"]
     t.equal((plain.own["step"], plain.own["epoch"]), (10, 2), "plain: its state")
     t.equal(is_its_state(plain), [*range(10)], "plain: steps")
-    t.equal([len(plain.st.inside(s, x)) for s in plain.of("step") for x in ("data_load", "forward", "backward", "optimizer_step")],
-            [1] * 40, "what a step holds")
+    t.equal([plain.st.order(s) for s in plain.of("step")], [["data_load", "forward", "backward", "optimizer_step"]] * 10,
+            "what a step holds")
+    t.equal({len(plain.st.inside(s)) for s in plain.of("step")}, {4}, "what a step holds at any depth")
     t.equal([s["index"] for s in marks_are_logged(plain, "loss_step", "step", "point")], [*range(10)], "plain: loss_step")
     t.equal([v for v, s in plain.marks("rows", "point")], [2.0] * 10, "plain: a number that is no tensor")
     t.equal([s["index"] for s in marks_are_logged(plain, "loss_epoch", "epoch", "summary")], [0, 1], "plain: loss_epoch")
@@ -522,6 +523,18 @@ def never():
     return state(trainer)
 
 
+class Repeated(Net):  # the closure is called once and then twice more
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.parameters(), max_iter=3, tolerance_grad=0, tolerance_change=0)
+
+
+@part
+def repeated():
+    trainer = made(max_epochs=1)
+    trainer.fit(Repeated(), rows(6))
+    return state(trainer)
+
+
 @part
 def by_closure():
     trainer = made()
@@ -551,6 +564,11 @@ def by_iterator():
     t.equal(len(every.of("forward")), 10, "every_other: all forwards")
     parts["never"].counts(epoch=2)
     t.equal(len(parts["never"].of("backward")), 10, "never: backwards")
+    repeated = parts["repeated"]
+    t.equal((repeated.own["step"], is_its_state(repeated)), (3, [*range(3)]), "repeated")
+    t.equal([repeated.st.order(s) for s in repeated.of("step")], [["data_load", "forward", "backward", "optimizer_step"]] * 3,
+            "repeated: what a step holds")
+    t.equal([repeated.st.order(s) for s in repeated.of("optimizer_step")], [["forward", "backward"] * 2] * 3, "repeated: in the update")
     closure = parts["by_closure"]
     t.equal((closure.own["step"], is_its_state(closure)), (10, [*range(10)]), "by_closure")
     by_iterator = parts["by_iterator"]
@@ -635,7 +653,8 @@ def rate_is_looked_for():  # trains a little, and takes it back
     tuner = importlib.import_module(pl.__name__ + ".tuner").Tuner
     trainer, model = made(), Net()
     model.lr = 0.1
-    tuner(trainer).lr_find(model, rows(10), num_training=4, update_attr=False)
+    with contextlib.redirect_stderr(io.StringIO()):  # its bar
+        tuner(trainer).lr_find(model, rows(10), num_training=4, update_attr=False)
     with ci.scope("in earnest"):
         trainer.fit(model, rows(10))
     return state(trainer)

@@ -6,5 +6,6 @@ harness.Case.python = harness.TORCH_PYTHON
 import keras_fit  # noqa: E402,F401
 import lightning  # noqa: E402,F401
 import trainer  # noqa: E402,F401
+import wrapped  # noqa: E402,F401
 
 harness.main()

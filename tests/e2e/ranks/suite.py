@@ -6,5 +6,6 @@ harness.Case.python = harness.TORCH_PYTHON
 import collectives  # noqa: E402,F401
 import compare  # noqa: E402,F401
 import hangs  # noqa: E402,F401
+import sharded  # noqa: E402,F401
 
 harness.main()
