@@ -121,8 +121,10 @@ void loop_optimizer(struct scope *scope) {
   scope_loop(scope)->optimizer_ns = scope_clock(scope);
 }
 
-void loop_loader(void) {
+void loop_loader(struct scope *scope) {
   infer_off = true;
+  if (scope)
+    infer_end(scope, scope_loop(scope));
 }
 
 HOT void loop_update_begin(struct scope *scope, const void *optimizer) {

@@ -109,7 +109,7 @@ void loop_update_end(struct scope *scope, uint64_t end_ns);         /* and has b
 bool loop_quiet(struct scope *scope, const void *iterator);
 
 void loop_optimizer(struct scope *scope); /* an optimizer was constructed, */
-void loop_loader(void);                   /* a loader */
+void loop_loader(struct scope *scope);    /* a loader; NULL: there is no stack */
 
 /* Closes a span made by hand, and with it the steps and passes begun inside and the step that waited for it. */
 void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t exception);

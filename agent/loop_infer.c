@@ -41,6 +41,10 @@ void infer_update(struct scope *scope, struct loop *l, const void *optimizer) {
 void infer_end(struct scope *scope, struct loop *l) {
   infer_off = true;
   l->work_ns = 0;
-  if (l->step && l->inferred)
+  if (!l->step || !l->inferred)
+    return;
+  if (l->last_end_ns)
     step_end(scope, l);
+  else
+    step_withdraw(scope, l);
 }

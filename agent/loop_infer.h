@@ -10,7 +10,7 @@
 #include "hot.h"
 #include "loop.h"
 
-extern bool infer_off; /* a loader was made */
+extern bool infer_off; /* there are loaders */
 
 /* A training-mode forward or a backward begins. */
 static inline bool infer_wants_work(const struct loop *l) {
@@ -21,7 +21,7 @@ COLD void infer_work(struct scope *scope, struct loop *l);
 /* An optimizer's step begins; `optimizer` for comparison only. */
 COLD void infer_update(struct scope *scope, struct loop *l, const void *optimizer);
 
-/* A loader is used after all. */
+/* There are loaders after all. A single update before that was there to warm up, and is no step. */
 COLD void infer_end(struct scope *scope, struct loop *l);
 
 #endif

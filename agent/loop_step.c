@@ -70,6 +70,12 @@ void step_dissolve(struct scope *scope, struct loop *l) {
   step_gone(l);
 }
 
+void step_withdraw(struct scope *scope, struct loop *l) {
+  next_step -= l->updated && l->step->index == next_step - 1;
+  l->step->has_children = true; /* the update, at least */
+  step_dissolve(scope, l);
+}
+
 HOT void step_finish(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
   if (unlikely(s->has_children)) {

@@ -32,6 +32,8 @@ bool step_blocked(struct scope *scope, const struct loop *l);
 void step_finish(struct scope *scope, struct loop *l);
 /* Takes it back as if it had never been. */
 void step_dissolve(struct scope *scope, struct loop *l);
+/* The same of one that is real already, if it is the newest. */
+void step_withdraw(struct scope *scope, struct loop *l);
 /* One or the other. */
 void step_end(struct scope *scope, struct loop *l);
 

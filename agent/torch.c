@@ -301,7 +301,7 @@ static bool iter_enter(struct observe_call *call) {
 static bool loader_enter(struct observe_call *call) {
   (void)call;
   if (!off())
-    loop_loader();
+    loop_loader(scope_peek());
   return false;
 }
 

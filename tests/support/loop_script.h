@@ -261,7 +261,7 @@ static inline int setup(void **state) {
   assert_true(keep_start());
   session_env = (struct env){.enabled = true, .ring_cells = 16384, .module_depth = 1, .cpu_time = ENV_CPU_AUTO};
   session_init();
-  loop_loader(); /* but for test_loop_infer.c */
+  loop_loader(NULL); /* but for test_loop_infer.c */
   return 0;
 }
 

@@ -194,11 +194,27 @@ static void a_loader_after_all(void **state) {
 
 static void a_loader_was_made(void **state) {
   (void)state;
-  loop_loader();
+  loop_loader(scope_get());
   train();
   train();
   finish();
   assert_int_equal(many("step"), 0);
+}
+
+static void warm_up(void **state) {
+  (void)state;
+  forward(true);
+  train();
+  loop_loader(scope_get());
+  iter("L", "i");
+  next("i");
+  train();
+  stop("i");
+  finish();
+  assert_int_equal(many("step"), 1);
+  assert_int_equal(nth("step", 0)->index, 0);
+  assert_int_equal(many_in("forward", "step"), 1);
+  assert_int_equal(many_in("optimizer_step", "step"), 1);
 }
 
 /* Whatever a script does, the tree is one; each update is in a step. */
@@ -259,6 +275,7 @@ int main(void) {
       cmocka_unit_test_setup(closures, without_loader),
       cmocka_unit_test_setup(a_loader_after_all, without_loader),
       cmocka_unit_test_setup(a_loader_was_made, without_loader),
+      cmocka_unit_test_setup(warm_up, without_loader),
       cmocka_unit_test_setup(at_random, without_loader),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 import json
 import subprocess
 
-from harness import QUERY, clean_env, test
+from harness import QUERY, clean_env, test, test_each
 from loops import apart, tally, trace
 
 
@@ -87,18 +87,20 @@ job.show()
     t.equal(len(st.marks_of("loss")), 6, "marks")
 
 
-@test
-def updates_beside_loaders_are_no_steps(t):
-    """A loader was made before the first update, so the loop that counts is a pass over it."""
+@test_each([True, False])
+def updates_beside_loaders_are_no_steps(t, first):
+    """Of a loader that is made before the first update or after it: the loop that counts is a pass over it, what came before was to warm up."""
     st = trace(t, """
-job, data = Learner(), rows(4)
+job, data = Learner(), rows(4) if %s else None
 job.learn(torch.ones(3, 5), torch.ones(3, 1))
+data = data or rows(4)
 for _ in range(2):
     for x, y in data:
         job.learn(x, y)
 job.show()
-""")
+""" % first)
     t.counts(st.spans, epoch=2, step=8, data_load=8, forward=9, backward=9, optimizer_step=9)
+    t.equal([s["index"] for s in st.of("step")], list(range(8)), "indices")
 
 
 @test
