@@ -16,7 +16,7 @@
 #define AWAY_LOOK_NS 1000000000ull
 /* And once more so soon when it looks as if: a process that is just ending may let go of its memory a moment before. */
 #define SECOND_LOOK_NS 100000000ull
-/* A process that ended without a connection may have made one last, which waits to be accepted. */
+/* A process that ended without a connection, and did not say goodbye, may have made one last, which waits to be accepted. */
 #define LAST_WORDS_NS 500000000ull
 /* A session begins after its process. Clocks and ticks are not that exact. */
 #define MAX_OF_PROCESS 8u
@@ -54,7 +54,7 @@ static void process_has_ended(evutil_socket_t pidfd, short what, void *arg) {
   struct session *s = by_pidfd(arg, (int)pidfd);
   if (!s)
     return;
-  if (s->connection && !process_status_hidden(s->pid)) {
+  if ((s->connection || s->goodbye) && !process_status_hidden(s->pid)) {
     end_process(arg, s);
     return;
   }

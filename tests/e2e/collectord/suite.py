@@ -62,6 +62,15 @@ def state(case):
     return [row[:3] for row in found]
 
 
+def sockets(pid):
+    """How many it has open."""
+    links = []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(fd))
+    return sum(x.startswith("socket:") for x in links)
+
+
 def until_state(case, wanted, seconds=WAIT_S):
     """For the one session there is; without it, Case.store() may come before it."""
     until(lambda: [row[0] for row in state(case)] == [wanted], seconds, f"the session to be {wanted}")
@@ -125,6 +134,24 @@ def killed_by_a_signal_after_goodbye(case):
         t.process.wait()
         until_state(case, "killed")
     case.equal(state(case), [("killed", None, 15)], "state")
+
+
+@test
+def nothing_is_waited_for_after_goodbye(case):
+    """Of two that end at the same moment without a connection, the one that said goodbye first, though it is looked at last."""
+    with Traced(case) as said, Traced(case) as silent:
+        for t, last in ((said, ["goodbye"]), (silent, [])):
+            t.begin()
+            t.say("span 1 0 cirron.session 1", *last, "hangup")
+            until(lambda: sockets(case.collector.process.pid) == 1, what="the connection to be let go")
+        case.collector.process.send_signal(signal.SIGSTOP)
+        for t in (silent, said):
+            t.process.kill()
+            t.process.wait()
+        case.collector.process.send_signal(signal.SIGCONT)
+        until(lambda: [row[0] for row in state(case)] == ["killed"] * 2, what="both sessions to end")
+    end = dict(rows(case, "SELECT pid, end_ns FROM sessions"))
+    case.check(end[said.pid] < end[silent.pid], f"ends: {end[said.pid]} after goodbye, {end[silent.pid]} without")
 
 
 @test
