@@ -25,22 +25,28 @@ COLLECTORD, QUERY = BUILD / "collectord", BUILD / "cirron-query"
 PYTHONS = os.environ.get("PYTHONS", "").split() or [sys.executable]
 
 
-def left_alone(python):
-    """Is it one that the agent leaves alone: without the GIL, or of another libc?"""
+def asked(python):
+    """(its version, is it one that the agent leaves alone: without the GIL, or of another libc?)"""
+    text = "import sys; print(*sys.version_info[:3], sys.abiflags)"
+    words = subprocess.run([python, "-ISc", text], env={}, capture_output=True, text=True).stdout.split()
     with open(python, "rb") as f:
-        if b"/ld-musl" in f.read(4096):
-            return True
-    return subprocess.run([python, "-ISc", "import sys; print(sys.abiflags)"], env={}, capture_output=True).stdout == b"t\n"
+        return tuple(map(int, words[:3])), words[3:] == ["t"] or b"/ld-musl" in f.read(4096)
 
 
-LEFT_ALONE = [x for x in PYTHONS if left_alone(x)]
+ASKED = {x: asked(x) for x in PYTHONS}
+LEFT_ALONE = [x for x in PYTHONS if ASKED[x][1]]
 PYTHONS = [x for x in PYTHONS if x not in LEFT_ALONE] or [sys.executable]
+LONG = os.environ.get("LONG", "")  # 1: make check-long, all tests on all interpreters
+# What has little to do with the version is tried on the system's own interpreter, the oldest and the newest.
+SOME = [x for x in PYTHONS if LONG or x in (PYTHONS[0], min(PYTHONS, key=ASKED.get), max(PYTHONS, key=ASKED.get))]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", "")
 PACKAGE = BUILD / "python"  # the agent as the Python package cirron
 IMPORTED = os.environ.get("IMPORTED", "")  # 1: no preload, programs import the package instead
 TRANSPORT = os.environ.get("TRANSPORT", "")  # socket: records go as messages wherever a test does not say otherwise
 AUTOMATIC = ("epoch", "eval", "step", "batch", "data_load", "forward", "backward", "optimizer_step")
 ROOT = "cirron.session"
+ALONE = os.environ.get("ALONE", "")  # no: without the tests that are to have the machine for themselves; only: these
+SLOW_S = 3  # the time of a test that takes longer is shown
 WAIT_S = 60 if os.environ.get("CI") else 30
 
 Done = collections.namedtuple("Done", "rc out err pid wall_s")
@@ -285,6 +291,13 @@ def comparable(line):
 
 
 TESTS = []
+LONELY = set()
+
+
+def alone(function):
+    """For @test and below it: this one looks at the clock, so nothing else is run beside it."""
+    LONELY.add(function)
+    return function
 
 
 def test(function):
@@ -331,6 +344,11 @@ def run_one(entry, keep):
     return name, "FAIL" if case.wrong else "ok", case.wrong
 
 
+def timed(entry, keep):
+    began = time.monotonic()
+    return (*run_one(entry, keep), time.monotonic() - began)
+
+
 def main():
     """-k PATTERN  -j N  --keep DIR, in any order."""
     argv = sys.argv[1:]
@@ -338,9 +356,14 @@ def main():
     chosen = [t for t in TESTS if re.search(option.get("-k", ""), t[0])]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     tally = collections.Counter()
-    with concurrent.futures.ThreadPoolExecutor(int(option.get("-j", 1))) as pool:
-        for name, result, reasons in pool.map(lambda t: run_one(t, option.get("--keep")), chosen):
-            tally[result] += 1
-            print(f"{result:4} {name}" + "".join("\n       " + r.replace("\n", "\n       ") for r in reasons[:8]), flush=True)
+    for lonely, threads in ((False, int(option.get("-j", 1))), (True, 1)):
+        if ALONE == ("no" if lonely else "only"):
+            continue
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            those = [t for t in chosen if (t[1] in LONELY) == lonely]
+            for name, result, reasons, took in pool.map(lambda t: timed(t, option.get("--keep")), those):
+                tally[result] += 1
+                name += f" ({took:.0f} s)" if took > SLOW_S else ""
+                print(f"{result:4} {name}" + "".join("\n       " + r.replace("\n", "\n       ") for r in reasons[:8]), flush=True)
     print(f"{tally['ok']} passed, {tally['FAIL']} failed, {tally['skip']} skipped")
     sys.exit(1 if tally["FAIL"] else 0)
