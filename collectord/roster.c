@@ -142,6 +142,14 @@ static size_t of_process(const struct roster *roster, pid_t pid) {
   return n;
 }
 
+/* Those that said goodbye and whose process has ended, which we would hear of next: when we were kept from looking, many sessions of one
+ * process come at once. */
+static void end_the_dead(struct roster *roster, pid_t pid) {
+  for (struct session *s = roster->first; s; s = s->next)
+    if (s->pid == pid && s->goodbye && !s->connection && s->phase != SESSION_ENDED && s->pidfd >= 0 && process_ended(s->pidfd))
+      end(roster, s, false);
+}
+
 /* Sessions of a user whose process may still be there. */
 static size_t of_user(const struct roster *roster, uid_t uid) {
   size_t n = 0;
@@ -179,6 +187,8 @@ int roster_hello(struct roster *roster, const Cirron__Hello *hello, const struct
   }
   if (roster->count - (orphan != NULL) >= roster->max_sessions)
     return -EBUSY;
+  if (of_process(roster, peer->pid) >= MAX_OF_PROCESS)
+    end_the_dead(roster, peer->pid);
   if (of_process(roster, peer->pid) >= MAX_OF_PROCESS)
     return -EDQUOT;
   end_of_earlier(roster, peer, hello->session);

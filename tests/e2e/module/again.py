@@ -1,6 +1,8 @@
 """After shutdown(), profile() begins a new session of the same process."""
+import signal
+
 from common import need_store, store
-from harness import PYTHONS, python_label, test_each
+from harness import PYTHONS, SOME, python_label, test_each
 
 
 @test_each(PYTHONS, python_label)
@@ -244,3 +246,23 @@ print(ci.health()["scope_drop_count"])
     case.equal((r.rc, r.out, r.err), (0, "0\n", ""), "the run")
     st = store(case, 1, faults=False)
     case.equal(([s["name"] for s in st.of("before")], st.of("late"), [m for m in st.marks if m["name"] == "late"]), (["before"], [], []), "spans")
+
+
+@test_each(SOME, python_label)
+def many_before_the_collector_looks(case, python):
+    """It finds more sessions of one process than may live at a time, and none of them does."""
+    need_store()
+    collector = case.collect()
+    collector.process.send_signal(signal.SIGSTOP)
+    r = case.run([python, case.script(r"""
+import cirron as ci
+for n in range(20):
+    ci.profile()
+    with ci.scope("turn", n): pass
+    ci.shutdown()
+""")])
+    collector.process.send_signal(signal.SIGCONT)
+    case.equal((r.rc, r.out, r.err), (0, "", ""), "the run")
+    st = store(case, 20)
+    case.equal(sorted((s["state"], s["pid"]) for s in st.sessions), [("finished", r.pid)] * 20, "sessions")
+    case.equal(sorted(s["index"] for s in st.of("turn")), list(range(20)), "scopes")
