@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from harness import AGENT, PYTHONS, Skip, test, test_each
+from harness import AGENT, PYTHONS, Skip, alone, test, test_each
 
 JOB = """
 try:
@@ -157,6 +157,7 @@ def no_stream_socket(t, kind):
 
 
 @test
+@alone
 def too_long(t):
     """One line says so, once; nothing else is looked for."""
     plain, traced = t.both([PYTHONS[0], t.script(JOB)], env={"CIRRON_SOCKET": "/tmp/" + "x" * 200}, lines=1)

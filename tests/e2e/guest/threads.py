@@ -2,9 +2,10 @@
 import collections
 import os
 
-from harness import PYTHONS, QUERY, TORCH_PYTHON, Skip, clean_env, python_label, test, test_each
+from harness import PYTHONS, QUERY, SOME, TORCH_PYTHON, Skip, clean_env, python_label, test, test_each
 
 each_python = test_each(PYTHONS, python_label)
+some_pythons = test_each(SOME, python_label)
 
 # `ours()` counts descriptors of the agent: those that lead to its memory or to a socket.
 HEAD = """
@@ -159,7 +160,7 @@ print("end")
     t.check(len(t.store().of("busy")) > 8, "no scopes of the daemon threads")
 
 
-@each_python
+@some_pythons
 def forks_at_bad_moments(t, python):
     """While other threads open spans and rings come and go; in threads; in forked children; inside scopes."""
     t.collect()
@@ -289,7 +290,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 caught = []
 signal.signal(signal.SIGALRM, lambda *_: [caught.append(1), ci.mark("alarm", 1)])
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-threading.Timer(0.4, os.kill, (os.getpid(), {number})).start()
+threading.Timer(0.15, os.kill, (os.getpid(), {number})).start()
 while True:
     with ci.scope("tick", a=1):
         ci.mark("m", 1.5)

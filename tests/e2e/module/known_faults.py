@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from common import TORCH, need_agent, need_store, store
-from harness import AGENT, IMPORTED, PYTHONS, QUERY, TRANSPORT, Store, clean_env, python_label, test_each, until
+from harness import AGENT, IMPORTED, PYTHONS, QUERY, SOME, TRANSPORT, Store, clean_env, python_label, test_each, until
 from sinks import OFFLINE, Spool, strict
 
 
@@ -182,7 +182,7 @@ print(ci.trace("json"))
     case.check(all(m["attrs"]["again"] == m["value"] for m in st.marks), "attributes of the marks")
 
 
-@test_each([(p, how) for p in PYTHONS for how in ("shared", "socket")], lambda v: f"{python_label(v[0])}-{v[1]}")
+@test_each([(p, how) for p in SOME for how in ("shared", "socket")], lambda v: f"{python_label(v[0])}-{v[1]}")
 def flush_brings_all_of_it_once(case, which):
     """A process that is killed right after flush() has lost nothing that was closed before, neither for the collector nor in the spool."""
     python, transport = which
@@ -327,7 +327,7 @@ assert tree() == there, (tree(), there)
     case.equal(([s["name"] for s in st.spans], st.marks), (["before"], []), "the store")
 
 
-@test_each(PYTHONS, python_label)
+@test_each(SOME, python_label)
 def sigterm_in_the_middle_of_a_flush(case, python):
     """Without a handler it ends the process at once, whatever its threads write at that moment."""
     need_store()
@@ -359,7 +359,7 @@ work()
     store(case, 4)
 
 
-@test_each(PYTHONS, python_label)
+@test_each(SOME, python_label)
 def handlers_that_call_us_back(case, python):
     """A handler of the script flushes, marks and traces, and is called some hundred times while others do the same."""
     r, spool = go(case, python, r"""
@@ -587,7 +587,7 @@ assert ci.trace("dict")["span_count"] == 0
     case.equal((r.rc, r.err), (0, ""), "the run")
 
 
-@test_each(PYTHONS, python_label)
+@test_each(SOME, python_label)
 def a_long_span_with_many_marks(case, python):
     """Neither its list of marks nor the memory behind it grows with their number. The store has all of them."""
     r, spool = go(case, python, MEMORY + r"""
@@ -615,7 +615,7 @@ print(s.id, ci.health()["mark_drop_count"])
     case.equal({m["span_id"] for m in st.marks}, {span}, "whose they are")
 
 
-@test_each([(p, how) for p in PYTHONS for how in ("shared", "socket")], lambda v: f"{python_label(v[0])}-{v[1]}")
+@test_each([(p, how) for p in SOME for how in ("shared", "socket")], lambda v: f"{python_label(v[0])}-{v[1]}")
 def nobody_waits_for_a_collector(case, which):
     """It is stopped in the middle of the work, with more to send than a socket holds: flush(), the job and its end take the time they take,
     and other threads go on during a flush()."""

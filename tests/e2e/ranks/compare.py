@@ -4,7 +4,7 @@ import sqlite3
 import subprocess
 
 import harness
-from harness import test
+from harness import alone, test
 from hangs import ask
 from scripts import ENV, RANKS
 
@@ -56,6 +56,7 @@ def slow_one(t, rows):
 
 
 @test
+@alone
 def slow_in_one_store(t):
     t.collect()
     done = t.run([harness.TORCH_PYTHON, t.script(TRAIN + FORKED), "collectives"], env=ENV)
@@ -73,6 +74,7 @@ def slow_in_one_store(t):
 
 
 @test
+@alone
 def slow_under_ddp(t):
     """Nothing is seen of its collectives: by the lengths of backward."""
     t.collect()
@@ -84,6 +86,7 @@ def slow_under_ddp(t):
 
 
 @test
+@alone
 def slow_across_hosts(t):
     """Four processes as a launcher starts them, each with the collector, the store and the wrong clock of another host."""
     shim = t.folder / "clock.so"

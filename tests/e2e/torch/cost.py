@@ -2,7 +2,7 @@
 import json
 import subprocess
 
-from harness import QUERY, clean_env, test
+from harness import QUERY, alone, clean_env, test
 from scripts import TORCH
 
 MEASURED = TORCH + """
@@ -26,6 +26,7 @@ def measure(t, steps):
 
 
 @test
+@alone
 def own_cost_is_measured_and_kept(t):
     t.collect()
     few, _, ratio, _ = measure(t, 20)
@@ -88,6 +89,7 @@ STEPS = 1200
 
 
 @test
+@alone
 def overhead_check_leaves_steps_out(t):
     t.collect()
     script = t.script(CHECKED.replace("{steps}", str(STEPS)))
@@ -126,6 +128,7 @@ def overhead_check_of_a_short_training(t):
 
 
 @test
+@alone
 def overhead_check_without_a_loader(t):
     t.collect()
     done = t.run([t.python, t.script(TORCH + """
@@ -195,6 +198,7 @@ def bounded(t, seconds, **env):
 
 
 @test
+@alone
 def detail_is_left_out_over_the_bound(t):
     epochs, shed, st = bounded(t, 12, CIRRON_MAX_OVERHEAD="0.0001", CIRRON_MODULE_DEPTH="3", CIRRON_CPU_TIME="on")
     t.equal(shed, 4, "levels of detail left out")
@@ -216,6 +220,7 @@ def detail_is_left_out_over_the_bound(t):
 
 
 @test
+@alone
 def nothing_is_left_out_below_the_bound(t):
     epochs, shed, st = bounded(t, 4, CIRRON_MAX_OVERHEAD="100")
     t.equal((shed, st.marks_of("cirron.shed")), (0, []), "detail left out")

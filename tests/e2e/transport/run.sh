@@ -18,7 +18,7 @@ if [ $# = 0 ]; then
   }
   again kills 'collector_is_killed.at once|both_are_killed'
   again guest 'listener|full_backlog|^at_once|more_than_there|daemon_threads|forks_at_bad|stopped_by'
-  again module 'stored|fork_inside|surface'
+  again module 'stored|fork_inside'
   again observe '^(forked|ends)'
   again torch 'plain_loop|workers_report_what|collector_dies'
 fi
