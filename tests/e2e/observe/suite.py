@@ -25,8 +25,10 @@ def built():
     files = [HERE / "agent_under_test.c", *(ROOT / "agent" / f"{x}.c" for x in SOURCES)]
     flags = ["-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec", "-fno-strict-aliasing", "-Wl,-z,now,-z,defs"]
     script = f"-Wl,--version-script={HERE / 'agent_under_test.map'}"
-    for command in ([*common, *flags, script, "-o", agent, *files], [*common, "-o", host, HERE / "host.c", "-ldl"]):
-        subprocess.run([str(x) for x in command], check=True, env=clean_env())
+    for made, command in ((agent, [*flags, script, *files]), (host, [HERE / "host.c", "-ldl"])):
+        new = made.with_suffix(f".{os.getpid()}")  # another run of this suite may have the old one loaded
+        subprocess.run([str(x) for x in [*common, *command, "-o", new]], check=True, env=clean_env())
+        new.rename(made)
     return agent, host
 
 
