@@ -3,6 +3,8 @@
 #   make          builds the agent, collectord and cirron-query into build/
 #   make demo     installs what is missing, trains a small network under the agent and prints the report
 #   make check    installs what is missing, builds, runs every test; the last line sums them up
+#   make check-long    the same, with every test on every interpreter
+#   make check-matrix  frameworks on other Pythons, of the system, with TensorFlow: gigabytes of packages (tests/run_matrix.sh)
 #   make unit     builds the unit tests (run them with tests/run_unit.sh)
 #   make e2e-X    runs one suite: tests/e2e/X/run.sh
 #   make lint, format, bench, judge, man, install, deb, wheel, clean
@@ -145,12 +147,18 @@ $(B)/bench/%: tests/bench/%.c $$(call bench-objects,$$*) $(GEN_O)
 AGAIN := $(MAKE) --no-print-directory
 setup-build:
 	$(Q)tests/setup/packages.sh build
-setup: setup-build
+setup-check: setup-build
 	$(Q)tests/setup/packages.sh check
+setup: setup-check
 	$(Q)tests/setup/venv.sh
 
-check: setup
+check: setup-check
 	+$(Q)MAKE="$(MAKE)" tests/run_check.sh
+check-long: setup-check
+	+$(Q)MAKE="$(MAKE)" LONG=1 tests/run_check.sh
+check-matrix: setup
+	+$(Q)$(AGAIN) -j2 all fault
+	$(Q)JUDGE="$(JUDGE)" DEBIAN_TORCH="$(DEBIAN_TORCH)" tests/run_matrix.sh
 demo: setup-build
 	$(Q)tests/setup/venv.sh
 	+$(Q)$(AGAIN) all
@@ -226,5 +234,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(B)/ -path build/san -prune -o -name '*.d' -print 2>/dev/null)
-.PHONY: all unit fuzz fuzz-replay fault setup-build setup check demo bench lint format judge man install deb wheel clean
+.PHONY: all unit fuzz fuzz-replay fault setup-build setup-check setup check check-long check-matrix demo bench lint format judge man install deb wheel clean
 .DELETE_ON_ERROR:

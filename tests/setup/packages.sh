@@ -3,6 +3,7 @@
 #
 #   packages.sh build    what building and the demo need
 #   packages.sh check    what the tests need on top
+#   packages.sh torch    the system's own torch, for `make check-matrix DEBIAN_TORCH=1`
 set -u
 BUILD="gcc libc6-dev make binutils pkg-config libevent-dev libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libzstd-dev
   libsmartcols-dev libjansson-dev uthash-dev python3 python3-venv"
@@ -10,7 +11,8 @@ CHECK="dpkg-dev man-db systemd libcmocka-dev clang clang-format clang-tidy sqlit
 case "${1-}" in
 build) wanted=$BUILD ;;
 check) wanted=$CHECK ;;
-*) echo "usage: $0 build|check" >&2; exit 2 ;;
+torch) wanted=python3-torch ;;
+*) echo "usage: $0 build|check|torch" >&2; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
