@@ -157,7 +157,7 @@ check: setup-check
 check-long: setup-check
 	+$(Q)MAKE="$(MAKE)" LONG=1 tests/run_check.sh
 check-matrix: setup
-	+$(Q)$(AGAIN) -j2 all fault
+	+$(Q)$(AGAIN) -s -j2 all fault
 	$(Q)JUDGE="$(JUDGE)" DEBIAN_TORCH="$(DEBIAN_TORCH)" tests/run_matrix.sh
 demo: setup-build
 	$(Q)tests/setup/venv.sh

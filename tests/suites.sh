@@ -95,7 +95,8 @@ sums() {
   done
   failures=$(cat "$logs"/*.failed 2>/dev/null)
   [ -z "$failures" ] || printf '  %s what failed, once more:\n%s\n' "$word" "$failures"
-  echo "  $word took $((SECONDS - began)) s (user and system time: $(times | tail -n 1)); logs are in $logs"
+  times >"$logs/times" # of this shell, so not in a substitution
+  echo "  $word took $((SECONDS - began)) s (user and system time: $(tail -n 1 "$logs/times")); logs are in $logs"
   echo "$passed passed, $failed failed, $skipped skipped" | tee "$logs/result"
   [ "$failed" = 0 ]
 }
