@@ -210,7 +210,7 @@ static void read_while_written(void **state) {
   for (uintptr_t i = 0; i < 3; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, write_on, (void *)(i + 1)), 0);
   uint64_t read = 0;
-  alarm(30);
+  alarm(100);
   for (unsigned round = 0; round < 60 || read < 1000; round++) {
     uint64_t pos = 0, before[4] = {0};
     size_t n;
@@ -257,7 +257,7 @@ static void a_fork_without_a_word(void **state) {
     put_span(id, NULL, 0);
   pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(100);
     for (uint64_t id = 1; id < 3 * KEEP_MAX_SPANS; id++)
       put_span(id, NULL, 0);
     uint64_t pos = 0;
