@@ -124,8 +124,9 @@ bool report_say_unseen(const struct report *report, struct buf *out) {
   char text[UNITS_MAX];
   int64_t updates = report->kinds[SPAN_OPTIMIZER], backwards = report->kinds[SPAN_BACKWARD];
   if (inferred(report))
-    buf_puts(out, "where data comes from: no DataLoader and no framework's loop was met. A step is what leads to an update, without "
-                  "the time for its data (ci.batches tells that)");
+    buf_puts(out,
+             "where data comes from: no DataLoader and no framework's loop was met. A step is what leads to an update, without "
+             "the time for its data (ci.batches tells that)");
   else if (!report->steps && updates)
     buf_printf(out, "steps: %s in no pass over a DataLoader and no framework's loop",
                units_of(updates, "update was", "updates were", text));
