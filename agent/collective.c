@@ -476,8 +476,15 @@ static bool enter_sync_buffers(struct observe_call *call) {
 #define PROBE(of, function, way, end)                                                                                          \
   { .module = of, .qualname = function, .direct = true, .apart = true, .pace = OBSERVE_ALWAYS, .enter = way, .leave = end }
 
+/* Versions have more of them and less. */
+#define OP_PROBE(function, way)                                                                                                \
+  {                                                                                                                            \
+    .module = MODULE, .qualname = function, .optional = true, .direct = true, .apart = true, .pace = OBSERVE_ALWAYS,           \
+    .enter = way, .leave = leave                                                                                               \
+  }
+
 static const struct probe probes[] = {
-#define X(name, ...) PROBE(MODULE, #name, enter_##name, leave),
+#define X(name, ...) OP_PROBE(#name, enter_##name),
     OPS(X)
 #undef X
         PROBE(MODULE, "init_process_group", enter_init, leave_init),

@@ -85,7 +85,8 @@ bool frameworks_allow(const char *module) {
     if (strncmp(module, packages[i].name, len) != 0 || (module[len] != '.' && module[len]))
       continue;
     unsigned now = wanted(frameworks_chosen());
-    seen |= packages[i].bit;
+    if (module[len]) /* of the package alone nothing is observed */
+      seen |= packages[i].bit;
     root_frameworks(now & seen);
     return now & packages[i].bit;
   }

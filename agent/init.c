@@ -36,6 +36,7 @@
 #include "task.h"
 #include "torch.h"
 #include "trainer.h"
+#include "versions.h"
 
 /* Nothing of the last session is left. Only async-signal-safe work, and no lock is waited for: the child may have been forked while
  * another thread held one. */
@@ -50,6 +51,7 @@ static void forget_session(void) {
   keras_forget();
   lightning_forget();
   framework_forget();
+  versions_forget();
   task_forget();
   module_left_forget();
   module_json_forget();
@@ -76,6 +78,7 @@ bool agent_start(void) {
   trainer_add_probes();
   keras_add_probes();
   lightning_add_probes();
+  versions_start();
   observe_allowed = frameworks_allow;
   task_add_probes();
   check_start();

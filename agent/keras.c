@@ -299,6 +299,13 @@ static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
 #define LIST "keras.src.callbacks.callback_list"
 #define PROBE(in, function, how, before, after)                                                                                \
   { .module = (in), .qualname = (function), .direct = true, .pace = (how), .enter = (before), .leave = (after) }
+#define TELLS(method, names, how, before, after)                                                                               \
+  {                                                                                                                            \
+    .module = LIST, .qualname = "CallbackList." method, .args = "self " names, .direct = true, .pace = (how),                  \
+    .enter = (before), .leave = (after)                                                                                        \
+  }
+#define MAYBE(in, function, before, after)                                                                                     \
+  { .module = (in), .qualname = (function), .optional = true, .direct = true, .enter = (before), .leave = (after) }
 #define TRAINER(in, class)                                                                                                     \
   PROBE(in, class ".fit", OBSERVE_ALWAYS, fit_enter, run_leave),                                                               \
       PROBE(in, class ".evaluate", OBSERVE_ALWAYS, evaluate_enter, run_leave),                                                 \
@@ -306,19 +313,19 @@ static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
       PROBE(in, class ".train_on_batch", OBSERVE_NO_PACE, lone_enter, lone_leave)
 
 static const struct probe probes[] = {
-    PROBE(LIST, "CallbackList.on_train_begin", OBSERVE_ALWAYS, train_begin_enter, NULL),
-    PROBE(LIST, "CallbackList.on_train_end", OBSERVE_ALWAYS, list_enter, train_end_leave),
-    PROBE(LIST, "CallbackList.on_test_begin", OBSERVE_ALWAYS, test_begin_enter, NULL),
-    PROBE(LIST, "CallbackList.on_test_end", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
-    PROBE(LIST, "CallbackList.on_predict_begin", OBSERVE_ALWAYS, test_begin_enter, NULL),
-    PROBE(LIST, "CallbackList.on_predict_end", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
-    PROBE(LIST, "CallbackList.on_epoch_begin", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
-    PROBE(LIST, "CallbackList.on_epoch_end", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),
-    PROBE(LIST, "CallbackList.on_train_batch_begin", OBSERVE_NO_PACE, batch_begin_enter, NULL),
-    PROBE(LIST, "CallbackList.on_train_batch_end", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),
-    PROBE(LIST, "CallbackList._on_train_batch_end", OBSERVE_NO_PACE, batch_numbers_enter, batch_numbers_leave),
-    PROBE(LIST, "CallbackList._pythonify_logs", OBSERVE_NO_PACE, numbers_enter, numbers_leave), /* 3.6 */
-    PROBE("keras.src.utils.python_utils", "pythonify_logs", OBSERVE_NO_PACE, numbers_enter, numbers_leave),
+    TELLS("on_train_begin", "logs", OBSERVE_ALWAYS, train_begin_enter, NULL),
+    TELLS("on_train_end", "logs", OBSERVE_ALWAYS, list_enter, train_end_leave),
+    TELLS("on_test_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),
+    TELLS("on_test_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
+    TELLS("on_predict_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),
+    TELLS("on_predict_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
+    TELLS("on_epoch_begin", "epoch logs", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
+    TELLS("on_epoch_end", "epoch logs", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),
+    TELLS("on_train_batch_begin", "batch logs", OBSERVE_NO_PACE, batch_begin_enter, NULL),
+    TELLS("on_train_batch_end", "batch logs", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),
+    MAYBE(LIST, "CallbackList._on_train_batch_end", batch_numbers_enter, batch_numbers_leave), /* 3.6 */
+    MAYBE(LIST, "CallbackList._pythonify_logs", numbers_enter, numbers_leave),                 /* 3.6 only */
+    MAYBE("keras.src.utils.python_utils", "pythonify_logs", numbers_enter, numbers_leave),
     TRAINER("keras.src.backend.torch.trainer", "TorchTrainer"),
     TRAINER("keras.src.backend.jax.trainer", "JAXTrainer"),
     TRAINER("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer"),

@@ -29,6 +29,7 @@
 #include "segment.h"
 #include "session.h"
 #include "shed.h"
+#include "versions.h"
 
 struct profiler {
   PyObject *settings; /* what holds: a dict */
@@ -341,6 +342,45 @@ static PyObject *installed(bool on) {
   return list;
 }
 
+/* New reference, or NULL with an error. */
+static PyObject *missing_of(const struct version *v) {
+  PyObject *list = py.PyList_New(0);
+  for (unsigned i = 0; list && i < v->missing_count && i < VERSION_MISSING_MAX; i++) {
+    PyObject *name = py.PyUnicode_FromFormat("%s:%s", v->missing[i]->module, v->missing[i]->qualname);
+    if (!name || py.PyList_Append(list, name) < 0) {
+      module_drop(list);
+      list = NULL;
+    }
+    module_drop(name);
+  }
+  return list;
+}
+
+static PyObject *version_of(const struct version *v) {
+  PyObject *dict = py.PyDict_New();
+  if (dict && !(module_set(dict, "version", text_or_none(v->text[0] ? v->text : NULL)) ||
+                module_set(dict, "tested", py.PyUnicode_FromFormat("%s to %s", v->from, v->to)) ||
+                module_set(dict, "in_range", py.PyBool_FromLong(!v->untested)) || set_count(dict, "observed", v->observed) ||
+                module_set(dict, "missing", missing_of(v))))
+    return dict;
+  module_drop(dict);
+  return NULL;
+}
+
+/* The packages that were met. */
+static PyObject *versions(void) {
+  PyObject *dict = py.PyDict_New();
+  bool more = true;
+  for (unsigned i = 0; dict && more; i++) {
+    const struct version *v = versions_at(i, &more);
+    if (v && module_set(dict, v->package, version_of(v)) < 0) {
+      module_drop(dict);
+      dict = NULL;
+    }
+  }
+  return dict;
+}
+
 static int set_drops(PyObject *dict) {
   struct drops d = count_drops();
   struct module_json_totals attrs = module_json_totals();
@@ -359,7 +399,7 @@ static int set_transport(PyObject *dict, const struct session *session) {
          module_set(dict, "platform_context", platform_context()) ||
          module_set(dict, "installed_hooks", installed(session_env.enabled)) ||
          module_set(dict, "frameworks_installed", installed(session_env.enabled)) ||
-         module_set(dict, "watched", names_of(module_watched()));
+         module_set(dict, "frameworks", versions()) || module_set(dict, "watched", names_of(module_watched()));
 }
 
 static int set_spool(PyObject *dict) {

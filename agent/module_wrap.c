@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "module_wrong.h"
+#include "versions.h"
 
 #define DEPTH_MAX 16u /* compounds in compounds; one may hold itself */
 
@@ -372,6 +373,8 @@ PyObject *module_wrap(PyObject *module, PyObject *args, PyObject *kwargs) {
   }
   const struct module_given given = {.who = "wrap", .name = names[0], .value = estimator};
   int r = is_estimator(estimator);
+  if (r > 0)
+    versions_used("sklearn");
   if (r > 0)
     return module_wrap_new(state, estimator);
   return r < 0

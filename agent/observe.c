@@ -26,6 +26,8 @@ static size_t table_count;
 
 vectorcallfunc observe_paced;
 bool (*observe_allowed)(const char *module);
+void (*observe_found)(const struct probe *probe, int result);
+void (*observe_ran)(const char *module);
 HOT_DATA int (*_Atomic observe_after)(void);
 
 void observe_add(const struct probe *probes, size_t n) {
@@ -182,11 +184,58 @@ static PyObject *resolve(PyObject *module, const char *qualname) {
   return at ? member_unwrap(at) : NULL;
 }
 
+/* An attribute of a function or code object: no code of the script runs. New reference or NULL without an error. */
+static PyObject *part_of(PyObject *object, const char *name) {
+  PyObject *key = object ? py.PyUnicode_InternFromString(name) : NULL;
+  PyObject *part = key ? py.PyObject_GenericGetAttr(object, key) : NULL;
+  if (key)
+    py.Py_DecRef(key);
+  if (!part)
+    py.PyErr_Clear();
+  return part;
+}
+
+static bool names_begin(PyObject *names, long long count, const char *args) {
+  Py_ssize_t at = 0;
+  for (; *args; at++, args += *args == ' ') {
+    size_t len = strcspn(args, " "), has = 0;
+    Py_ssize_t bytes = 0;
+    const char *name = at < count ? py.PyUnicode_AsUTF8AndSize(py.PyTuple_GetItem(names, at), &bytes) : NULL;
+    has = (size_t)bytes;
+    if (!name || has != len || memcmp(name, args, len) != 0)
+      return false;
+    args += len;
+  }
+  return true;
+}
+
+/* Are the function's arguments called as the probe knows them? Those of a decorator's (*args, **kwargs) may be. */
+static bool args_fit(PyObject *function, const char *args) {
+  PyObject *code = part_of(function, "__code__");
+  PyObject *names = part_of(code, "co_varnames"), *count = part_of(code, "co_argcount");
+  int overflow;
+  long long n = count ? py.PyLong_AsLongLongAndOverflow(count, &overflow) : 0;
+  bool known = names && (void *)py_type(names) == py.PyTuple_Type && n <= py.PyTuple_Size(names);
+  bool fit = !known || n == 0 || names_begin(names, n, args);
+  PyObject *owned[] = {code, names, count};
+  for (unsigned i = 0; i < 3; i++)
+    if (owned[i])
+      py.Py_DecRef(owned[i]);
+  py.PyErr_Clear();
+  return fit;
+}
+
 static void probe_set(PyObject *module, const struct probe *probe) {
+  if (!probe->qualname)
+    return;
   PyObject *function = resolve(module, probe->qualname);
-  int result = function ? observe_function(function, probe) : -ENOENT;
+  int result = !function                                         ? -ENOENT
+               : probe->args && !args_fit(function, probe->args) ? -EINVAL
+                                                                 : observe_function(function, probe);
   if (function)
     py.Py_DecRef(function);
+  if (observe_found)
+    observe_found(probe, result);
   if (result < 0 && result != -EALREADY && session_env.debug)
     env_debug("%s:%s is not observed: %s", probe->module, probe->qualname, strerror(-result));
 }
@@ -200,6 +249,8 @@ void observe_module_ready(const char *module_name) {
     for (size_t i = 0; i < tables[t].n; i++)
       if (strcmp(tables[t].probes[i].module, module_name) == 0)
         probe_set(module, &tables[t].probes[i]);
+  if (observe_ran)
+    observe_ran(module_name);
   py.Py_DecRef(module);
   cost_end(&cost);
 }

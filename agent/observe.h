@@ -21,14 +21,17 @@ struct observe_call {
 
 struct probe {
   const char *module;   /* "torch.optim.optimizer" */
-  const char *qualname; /* "Optimizer.__init__" */
+  const char *qualname; /* "Optimizer.__init__"; NULL: nothing in it, only observe_ran is told of the module */
   bool direct;          /* called by name from Python code, not through a type's slot: needs more on 3.11 */
   /* Before the call. False: leave is not wanted. Must not raise, and must not leave an exception set. */
   bool (*enter)(struct observe_call *call);
   /* After the call: its result (borrowed), or NULL with the exception set, which must stay as it is. */
   void (*leave)(struct observe_call *call, PyObject *result);
   enum observe_pace pace;
-  bool apart; /* called too seldom for one of the first places in the table */
+  bool apart;    /* called too seldom for one of the first places in the table */
+  bool optional; /* not in all versions that we know: if it is not there, nothing is amiss */
+  const char
+      *args; /* "self batch": what its arguments are called from the first on, or it is another function now; NULL: any */
   /* With a class as owner in qualname: also observe overrides in subclasses? No: only this very function object. */
 };
 
@@ -58,6 +61,11 @@ PyObject *observe_arg(const struct observe_call *call, size_t position, PyObject
 
 /* Not NULL: asked for each module that has run, and nothing of it is observed if the answer is no. Set before the first. */
 extern bool (*observe_allowed)(const char *module);
+
+/* Not NULL: told of each probe whether its function was found: 0, -EALREADY, -ENOENT, -ENOTSUP (no plain function), -EINVAL (other
+ * arguments). Set before the first, as observe_ran, which is told when all probes of a module were tried. */
+extern void (*observe_found)(const struct probe *probe, int result);
+extern void (*observe_ran)(const char *module);
 
 /* The module of this name has run: resolve the table's entries in it. For attach.c. */
 void observe_module_ready(const char *module_name);

@@ -30,6 +30,8 @@
 
 HOT_DATA _Atomic(const struct scope_chooser *) scope_chooser;
 
+void (*scope_begun)(struct scope *scope);
+
 static _Atomic uint64_t last_serial;
 __thread struct thread *scope_mine;
 HOT_DATA unsigned scope_generation;
@@ -146,6 +148,8 @@ COLD static struct thread *thread_make(void) {
   keep_former(t);
   scope_mine = t;
   pthread_setspecific(key, t);
+  if (scope_begun)
+    scope_begun(&t->own);
   return t;
 }
 

@@ -39,6 +39,8 @@ struct name_cache;
 /* The stack whose turn it is on the calling thread, made with its ring (and the session) at the first call. NULL: tracing is off
  * here. Good until other code of the script runs. */
 struct scope *scope_get(void);
+/* Not NULL: told of each thread's first scope, by that thread. Set before the first. */
+extern void (*scope_begun)(struct scope *scope);
 /* The same, but NULL where there is none yet. */
 struct scope *scope_peek(void);
 struct loop *scope_loop(struct scope *scope);

@@ -181,17 +181,22 @@ static bool log_enter(struct observe_call *call) {
 
 #define HANDLER "transformers.trainer_callback"
 #define TRAINER "transformers.trainer"
+#define TELLS(method, more, how, before, after)                                                                                \
+  {                                                                                                                            \
+    .module = HANDLER, .qualname = "CallbackHandler." method, .args = "self args state control" more, .direct = true,          \
+    .pace = (how), .enter = (before), .leave = (after)                                                                         \
+  }
 #define PROBE(in, function, how, before, after)                                                                                \
   { .module = (in), .qualname = (function), .direct = true, .pace = (how), .enter = (before), .leave = (after) }
 
 static const struct probe probes[] = {
-    PROBE(HANDLER, "CallbackHandler.on_train_begin", OBSERVE_ALWAYS, train_begin_enter, NULL),
-    PROBE(HANDLER, "CallbackHandler.on_train_end", OBSERVE_ALWAYS, train_end_enter, train_end_leave),
-    PROBE(HANDLER, "CallbackHandler.on_epoch_begin", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
-    PROBE(HANDLER, "CallbackHandler.on_epoch_end", OBSERVE_ALWAYS, ends_enter, epoch_end_leave),
-    PROBE(HANDLER, "CallbackHandler.on_step_begin", OBSERVE_NO_PACE, step_begin_enter, NULL),
-    PROBE(HANDLER, "CallbackHandler.on_step_end", OBSERVE_NO_PACE, ends_enter, step_end_leave),
-    PROBE(HANDLER, "CallbackHandler.on_log", OBSERVE_NO_PACE, log_enter, NULL),
+    TELLS("on_train_begin", "", OBSERVE_ALWAYS, train_begin_enter, NULL),
+    TELLS("on_train_end", "", OBSERVE_ALWAYS, train_end_enter, train_end_leave),
+    TELLS("on_epoch_begin", "", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
+    TELLS("on_epoch_end", "", OBSERVE_ALWAYS, ends_enter, epoch_end_leave),
+    TELLS("on_step_begin", "", OBSERVE_NO_PACE, step_begin_enter, NULL),
+    TELLS("on_step_end", "", OBSERVE_NO_PACE, ends_enter, step_end_leave),
+    TELLS("on_log", " logs", OBSERVE_NO_PACE, log_enter, NULL),
     PROBE(TRAINER, "Trainer.__init__", OBSERVE_ALWAYS, made_enter, made_leave),
     PROBE(TRAINER, "Trainer.train", OBSERVE_ALWAYS, train_enter, run_leave),
     PROBE(TRAINER, "Trainer._inner_training_loop", OBSERVE_ALWAYS, train_enter, run_leave),
@@ -199,7 +204,13 @@ static const struct probe probes[] = {
     PROBE(TRAINER, "Trainer.evaluate", OBSERVE_ALWAYS, evaluate_enter, run_leave),
     PROBE(TRAINER, "Trainer.predict", OBSERVE_ALWAYS, eval_loop_enter, run_leave),
     PROBE(TRAINER, "Trainer.evaluation_loop", OBSERVE_ALWAYS, eval_loop_enter, run_leave),
-    PROBE(TRAINER, "Trainer.prediction_loop", OBSERVE_ALWAYS, eval_loop_enter, run_leave),
+    {.module = TRAINER,
+     .qualname = "Trainer.prediction_loop", /* up to 4.x */
+     .optional = true,
+     .direct = true,
+     .pace = OBSERVE_ALWAYS,
+     .enter = eval_loop_enter,
+     .leave = run_leave},
 };
 
 void trainer_add_probes(void) {

@@ -89,9 +89,11 @@ enum span_flag {
   SPAN_DOUBTFUL = 16,  /* only in an open slot: if the process dies now, this span never was; its children are its parent's */
 };
 
-/* Marks of the agent's own: a pair of blocks of an overhead check; detail that is left out from then on. */
+/* Marks of the agent's own: a pair of blocks of an overhead check; detail that is left out from then on; a framework of a version that
+ * was not tested, or in which functions that should be observed were not found. */
 #define OVERHEAD_CHECK_MARK "cirron.overhead_check"
 #define SHED_MARK "cirron.shed"
+#define FRAMEWORK_MARK "cirron.framework"
 
 enum mark_type { MARK_FLOAT = 1, MARK_INT = 2, MARK_BOOL = 3, MARK_STRING = 4 };
 enum mark_flag { MARK_SUMMARY = 1 };

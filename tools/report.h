@@ -79,6 +79,14 @@ struct report_shed { /* detail that the agent left out from some moment on, beca
   double share; /* its own cost by then */
 };
 
+struct report_framework { /* of a version that was not tested, or without functions that should be observed */
+  char *package, *version, *tested;
+  bool in_range;
+  int64_t observed;
+  char **missing;
+  size_t missing_count;
+};
+
 struct report_rank { /* of a job of several */
   const struct pick_session *session;
   int64_t steps, step_ns, data_ns;
@@ -125,6 +133,8 @@ struct report {
 
   struct report_shed *sheds;
   size_t sheds_count;
+  struct report_framework *frameworks;
+  size_t frameworks_count;
   struct overhead overhead; /* of an overhead check */
 };
 

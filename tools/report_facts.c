@@ -379,6 +379,60 @@ static void gather_sheds(const struct cli *cli, struct report *out) {
   }
 }
 
+static void framework_fini(struct report_framework *f) {
+  for (size_t i = 0; i < f->missing_count; i++)
+    free(f->missing[i]);
+  free(f->missing);
+  free(f->package);
+  free(f->version);
+  free(f->tested);
+}
+
+static char *text_in(const json_t *object, const char *key) {
+  const char *text = json_string_value(json_object_get(object, key));
+  return buf_strdup(text ? text : "");
+}
+
+static struct report_framework framework_of(const json_t *attrs) {
+  const json_t *missing = json_object_get(attrs, "missing");
+  struct report_framework f = {.package = text_in(attrs, "package"),
+                               .version = text_in(attrs, "version"),
+                               .tested = text_in(attrs, "tested"),
+                               .in_range = json_is_true(json_object_get(attrs, "in_range")),
+                               .observed = json_integer_value(json_object_get(attrs, "observed"))};
+  f.missing = buf_alloc((json_array_size(missing) + 1) * sizeof *f.missing);
+  for (size_t i = 0; i < json_array_size(missing); i++) {
+    const char *name = json_string_value(json_array_get(missing, i));
+    if (name)
+      f.missing[f.missing_count++] = buf_strdup(name);
+  }
+  return f;
+}
+
+/* Of each package the last word counts. */
+static void gather_frameworks(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt = db_query(cli->store,
+                                "SELECT m.attrs FROM marks m JOIN names n USING (name) WHERE m.sid = ?"
+                                " AND n.text = '" FRAMEWORK_MARK "' ORDER BY m.mark",
+                                out->session->sid);
+  while (db_step(stmt)) {
+    const char *text = (const char *)sqlite3_column_text(stmt, 0);
+    json_t *attrs = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT);
+    struct report_framework f = framework_of(attrs);
+    size_t at = 0;
+    json_decref(attrs);
+    while (at < out->frameworks_count && strcmp(out->frameworks[at].package, f.package) != 0)
+      at++;
+    if (at < out->frameworks_count) {
+      framework_fini(&out->frameworks[at]);
+    } else {
+      out->frameworks = buf_realloc(out->frameworks, (at + 1) * sizeof *out->frameworks);
+      out->frameworks_count++;
+    }
+    out->frameworks[at] = f;
+  }
+}
+
 static void gather_losses(struct report *out) {
   const char *text = out->session->dropped, *reason;
   json_t *dropped = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT), *count;
@@ -435,6 +489,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
   gather_open(cli, out);
   gather_losses(out);
   gather_sheds(cli, out);
+  gather_frameworks(cli, out);
   gather_ranks(out);
   report_marks(cli, out);
   overhead_gather(cli->store, session, &out->overhead);
@@ -459,6 +514,9 @@ void report_fini(struct report *report) {
   for (size_t i = 0; i < report->sheds_count; i++)
     free(report->sheds[i].what);
   free(report->sheds);
+  for (size_t i = 0; i < report->frameworks_count; i++)
+    framework_fini(&report->frameworks[i]);
+  free(report->frameworks);
   free(report->errors);
   free(report->values);
   free(report->scopes);

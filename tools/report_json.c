@@ -104,6 +104,20 @@ static json_t *sheds_array(const struct report *r) {
   return array;
 }
 
+static json_t *frameworks_array(const struct report *r) {
+  json_t *array = json_array();
+  for (size_t i = 0; i < r->frameworks_count; i++) {
+    const struct report_framework *f = &r->frameworks[i];
+    json_t *missing = json_array();
+    for (size_t k = 0; k < f->missing_count; k++)
+      json_array_append_new(missing, text_of(f->missing[k]));
+    json_array_append_new(array, json_pack("{s:o,s:o,s:o,s:b,s:I,s:o}", "package", text_of(f->package), "version",
+                                           text_of(f->version), "tested", text_of(f->tested), "in_range", f->in_range,
+                                           "observed", (json_int_t)f->observed, "missing", missing));
+  }
+  return array;
+}
+
 static json_t *training_object(const struct report *r) {
   struct buf verdict = {0}, hint = {0};
   json_t *o = json_object();
@@ -266,6 +280,7 @@ json_t *report_json(const struct report *r) {
   report_say_ending(r, true, &ending);
   set(o, "session", session_object(r));
   set(o, "left_out", sheds_array(r));
+  set(o, "frameworks", frameworks_array(r));
   set(o, "overhead_check", r->overhead.checked ? overhead_json(&r->overhead) : json_null());
   set(o, "ended", text_of(buf_text(&ending)));
   set(o, "open", open_array(r));

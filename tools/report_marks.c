@@ -96,7 +96,7 @@ void report_marks(const struct cli *cli, struct report *out) {
   sqlite3_stmt *stmt = db_query(cli->store,
                                 "SELECT name, mark, value, ts_ns, value_type FROM marks WHERE sid = ?"
                                 " AND name NOT IN (SELECT name FROM names WHERE text IN ('" OVERHEAD_CHECK_MARK "', '" SHED_MARK
-                                "')) ORDER BY mark",
+                                "', '" FRAMEWORK_MARK "')) ORDER BY mark",
                                 sid);
   while (db_step(stmt)) {
     const char *type = (const char *)sqlite3_column_text(stmt, 4);

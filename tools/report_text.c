@@ -165,6 +165,31 @@ static void print_sheds(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
+static void print_frameworks(const struct cli *cli, const struct report *r) {
+  struct buf line = {0};
+  char text[UNITS_MAX];
+  for (size_t i = 0; i < r->frameworks_count; i++) {
+    const struct report_framework *f = &r->frameworks[i];
+    buf_clear(&line);
+    add_shown(&line, cli, f->package);
+    buf_puts(&line, " ");
+    add_shown(&line, cli, f->version);
+    if (f->in_range)
+      buf_printf(&line, ": %s observed", units_of(f->observed, "function is", "functions are", text));
+    else
+      buf_printf(&line, " was not tested with (%s were): %s observed", f->tested,
+                 units_of(f->observed, "function is", "functions are", text));
+    fact(cli, i ? "" : "Versions", line.data, YELLOW);
+    for (size_t k = 0; k < f->missing_count; k++) {
+      buf_clear(&line);
+      buf_puts(&line, "not as expected: ");
+      add_shown(&line, cli, f->missing[k]);
+      fact(cli, "", line.data, 0);
+    }
+  }
+  buf_fini(&line);
+}
+
 /* Under an overhead check steps are missing: that has to be said before any number is read. */
 static void print_check(const struct cli *cli, const struct report *r) {
   struct buf line = {0};
@@ -201,6 +226,7 @@ static void print_answers(const struct cli *cli, const struct report *r) {
   print_errors(cli, r);
   print_own_cost(cli, r);
   print_sheds(cli, r);
+  print_frameworks(cli, r);
   print_check(cli, r);
   buf_fini(&line);
   buf_fini(&hint);

@@ -5,6 +5,7 @@ harness.Case.python = harness.TORCH_PYTHON
 
 import keras_fit  # noqa: E402,F401
 import lightning  # noqa: E402,F401
+import versions  # noqa: E402,F401
 import trainer  # noqa: E402,F401
 import wrapped  # noqa: E402,F401
 

@@ -44,6 +44,13 @@ class _Trace(TypedDict):
     roots: List[_Span]
     span_count: int
 
+class _Framework(TypedDict):
+    version: Optional[str]  # None: it does not say
+    tested: str  # "4.41 to 5.24"
+    in_range: bool
+    observed: int  # functions
+    missing: List[str]  # "module:function" that is not there, or is another one than expected
+
 class _Health(TypedDict):
     enabled: bool
     transport: Optional[str]
@@ -57,6 +64,7 @@ class _Health(TypedDict):
     flush_restart_count: int
     frameworks_installed: List[str]
     installed_hooks: List[str]
+    frameworks: Dict[str, _Framework]  # those that were imported, by package
     platform_context: Dict[str, Any]
     watched: List[str]
     scope_drop_count: int
