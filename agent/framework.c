@@ -131,18 +131,25 @@ static bool passed_over(PyObject *value) {
   return is(value, py.PyUnicode_Type) || value == py._Py_NoneStruct;
 }
 
-static void mark(struct scope *scope, PyObject *key, PyObject *value, uint64_t span, bool summary) {
-  struct scope_value number;
+static enum framework_value value_of_other(PyObject *value, framework_value_of *value_of, struct scope_value *out) {
+  enum framework_value is_what = value_of ? value_of(value, &out->f) : FRAMEWORK_NO_NUMBER;
+  out->type = MARK_FLOAT;
+  return is_what;
+}
+
+static void mark(struct scope *scope, PyObject *key, PyObject *value, uint64_t span, bool summary,
+                 framework_value_of *value_of) {
+  struct scope_value number = {0};
   Py_ssize_t len = 0;
   if (passed_over(value))
     return;
+  enum framework_value is_what = number_of(value, &number) ? FRAMEWORK_NUMBER : value_of_other(value, value_of, &number);
   const char *name = is(key, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
-  if (name && number_of(value, &number)) {
+  if (name && is_what == FRAMEWORK_NUMBER)
     scope_mark_of(scope, span, segment_name(name, (size_t)len), &number, summary, NULL, 0);
-    return;
-  }
+  else if (is_what != FRAMEWORK_PASSED_OVER)
+    scope_refused_mark();
   py.PyErr_Clear();
-  scope_refused_mark();
 }
 
 bool framework_plain(PyObject *logs) {
@@ -161,5 +168,19 @@ void framework_marks(struct scope *scope, PyObject *logs, uint64_t span, bool su
   if (!logs || !is(logs, py.PyDict_Type))
     return;
   while (py.PyDict_Next(logs, &at, &key, &value))
-    mark(scope, key, value, span, summary);
+    mark(scope, key, value, span, summary, NULL);
+}
+
+void framework_marks_of(struct scope *scope, PyObject *logs, uint64_t span, framework_value_of *value_of) {
+  Py_ssize_t at = 0;
+  PyObject *key, *value;
+  if (!logs || !is(logs, py.PyDict_Type))
+    return;
+  while (py.PyDict_Next(logs, &at, &key, &value)) {
+    py.Py_IncRef(key);
+    py.Py_IncRef(value);
+    mark(scope, key, value, span, false, value_of);
+    py.Py_DecRef(value);
+    py.Py_DecRef(key);
+  }
 }

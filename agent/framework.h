@@ -43,4 +43,9 @@ bool framework_plain(PyObject *logs);
  * device. Anything else but texts and None is counted as refused. */
 void framework_marks(struct scope *scope, PyObject *logs, uint64_t span, bool summary);
 
+/* The same, where the framework's own numbers are asked for by `value_of`, which may run the framework's code. */
+enum framework_value { FRAMEWORK_NUMBER, FRAMEWORK_PASSED_OVER, FRAMEWORK_NO_NUMBER };
+typedef enum framework_value framework_value_of(PyObject *value, double *out);
+void framework_marks_of(struct scope *scope, PyObject *logs, uint64_t span, framework_value_of *value_of);
+
 #endif

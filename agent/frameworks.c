@@ -51,6 +51,8 @@ static const struct package {
     {"pytorch_lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
     {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS | ENV_LIGHTNING},
+    {"tf_keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
+    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS},
 };
 #define PACKAGES (sizeof packages / sizeof packages[0])
 

@@ -37,6 +37,8 @@ static __thread struct expected {
   PyObject *last; /* which are these */
 } expected;
 
+static __thread unsigned came; /* how often there were some */
+
 static bool off(void) {
   return framework_off(ENV_KERAS | ENV_TENSORFLOW);
 }
@@ -89,6 +91,7 @@ static void numbers_leave(struct observe_call *call, PyObject *result) {
   }
   struct scope *scope = result && span ? scope_get() : NULL;
   expected.span = 0;
+  came++;
   if (scope)
     framework_marks(scope, result, span, expected.summary);
 }
@@ -112,6 +115,7 @@ static bool run_begin(struct observe_call *call, enum loop_run_kind kind) {
   const struct loop_run *run = scope ? own_run(scope) : NULL;
   if (!scope || (kind == RUN_EVAL && run && run->kind == RUN_EVAL))
     return false;
+  expect_nothing(); /* the next ones are its own */
   call->state[0] = scope;
   call->state[1] = (void *)(uintptr_t)own_begin(scope, kind, call->args[0]);
   return call->state[1] != NULL;
@@ -280,6 +284,52 @@ static void batch_end_leave(struct observe_call *call, PyObject *result) {
     own_step_end(call->state[0], run, word(call->state[1]));
 }
 
+/* --- Keras 2 -------------------------------------------------------------------------------------------------------------- */
+
+/* A tensor of TensorFlow's whose value lies in the memory of the host and is there, as operations on the CPU are done when their call
+ * returns. For one on another device we would have to wait: there is a mark where Keras does, for its progress bar or a callback. */
+static enum framework_value value_of_tensor(PyObject *value, double *out) {
+  static PyObject *device_name;
+  if (!strstr(py_class_name(value), "EagerTensor"))
+    return FRAMEWORK_NO_NUMBER;
+  if (!device_name)
+    device_name = py.PyUnicode_InternFromString("backing_device");
+  PyObject *device = device_name ? py.PyObject_GetAttr(value, device_name) : NULL;
+  const char *text = device ? py.PyUnicode_AsUTF8AndSize(device, NULL) : NULL;
+  bool here = text && strstr(text, "/device:CPU:");
+  if (device)
+    py.Py_DecRef(device);
+  if (!here)
+    return FRAMEWORK_PASSED_OVER;
+  *out = py.PyFloat_AsDouble(value);
+  return py.PyErr_Occurred() ? FRAMEWORK_NO_NUMBER : FRAMEWORK_NUMBER;
+}
+
+/* Its callbacks get tensors where they can use them. Where they cannot, or show numbers, it makes them by one function. */
+static bool batch_end_2_enter(struct observe_call *call) {
+  const struct loop_run *run = training(call);
+  if (!run)
+    return false;
+  call->state[1] = (void *)(uintptr_t)scope_clock(call->state[0]);
+  call->state[2] = framework_arg(call, 2, "logs");
+  call->state[3] = (void *)(uintptr_t)came;
+  if (run->step)
+    expect(run->step_id, false);
+  return true;
+}
+
+static void batch_end_2_leave(struct observe_call *call, PyObject *result) {
+  struct loop_run *run = still_training(call, result);
+  expect_nothing();
+  if (run && run->step && word(call->state[3]) == came)
+    framework_marks_of(call->state[0], call->state[2], run->step_id, value_of_tensor);
+  run = still_training(call, result);
+  if (run)
+    own_step_end(call->state[0], run, word(call->state[1]));
+}
+
+/* --- the numbers of Keras 3 ----------------------------------------------------------------------------------------------- */
+
 /* On whichever thread. */
 static bool batch_numbers_enter(struct observe_call *call) {
   int64_t batch;
@@ -299,9 +349,9 @@ static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
 #define LIST "keras.src.callbacks.callback_list"
 #define PROBE(in, function, how, before, after)                                                                                \
   { .module = (in), .qualname = (function), .direct = true, .pace = (how), .enter = (before), .leave = (after) }
-#define TELLS(method, names, how, before, after)                                                                               \
+#define TELLS(list, method, names, how, before, after)                                                                         \
   {                                                                                                                            \
-    .module = LIST, .qualname = "CallbackList." method, .args = "self " names, .direct = true, .pace = (how),                  \
+    .module = (list), .qualname = "CallbackList." method, .args = "self " names, .direct = true, .pace = (how),                \
     .enter = (before), .leave = (after)                                                                                        \
   }
 #define MAYBE(in, function, before, after)                                                                                     \
@@ -311,24 +361,32 @@ static void batch_numbers_leave(struct observe_call *call, PyObject *result) {
       PROBE(in, class ".evaluate", OBSERVE_ALWAYS, evaluate_enter, run_leave),                                                 \
       PROBE(in, class ".predict", OBSERVE_ALWAYS, evaluate_enter, run_leave),                                                  \
       PROBE(in, class ".train_on_batch", OBSERVE_NO_PACE, lone_enter, lone_leave)
+#define CALLBACKS(list, end_enter, end_leave)                                                                                  \
+  TELLS(list, "on_train_begin", "logs", OBSERVE_ALWAYS, train_begin_enter, NULL),                                              \
+      TELLS(list, "on_train_end", "logs", OBSERVE_ALWAYS, list_enter, train_end_leave),                                        \
+      TELLS(list, "on_test_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),                                            \
+      TELLS(list, "on_test_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),                                      \
+      TELLS(list, "on_predict_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),                                         \
+      TELLS(list, "on_predict_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),                                   \
+      TELLS(list, "on_epoch_begin", "epoch logs", OBSERVE_ALWAYS, epoch_begin_enter, NULL),                                    \
+      TELLS(list, "on_epoch_end", "epoch logs", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),                             \
+      TELLS(list, "on_train_batch_begin", "batch logs", OBSERVE_NO_PACE, batch_begin_enter, NULL),                             \
+      TELLS(list, "on_train_batch_end", "batch logs", OBSERVE_NO_PACE, end_enter, end_leave)
+#define KERAS_2(list, trainer, utils)                                                                                          \
+  CALLBACKS(list, batch_end_2_enter, batch_end_2_leave), TRAINER(trainer, "Model"),                                            \
+      MAYBE(utils, "sync_to_numpy_or_python_type", numbers_enter, numbers_leave)
 
 static const struct probe probes[] = {
-    TELLS("on_train_begin", "logs", OBSERVE_ALWAYS, train_begin_enter, NULL),
-    TELLS("on_train_end", "logs", OBSERVE_ALWAYS, list_enter, train_end_leave),
-    TELLS("on_test_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),
-    TELLS("on_test_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
-    TELLS("on_predict_begin", "logs", OBSERVE_ALWAYS, test_begin_enter, NULL),
-    TELLS("on_predict_end", "logs", OBSERVE_ALWAYS, test_end_enter, test_end_leave),
-    TELLS("on_epoch_begin", "epoch logs", OBSERVE_ALWAYS, epoch_begin_enter, NULL),
-    TELLS("on_epoch_end", "epoch logs", OBSERVE_ALWAYS, epoch_end_enter, epoch_end_leave),
-    TELLS("on_train_batch_begin", "batch logs", OBSERVE_NO_PACE, batch_begin_enter, NULL),
-    TELLS("on_train_batch_end", "batch logs", OBSERVE_NO_PACE, batch_end_enter, batch_end_leave),
+    CALLBACKS(LIST, batch_end_enter, batch_end_leave),
     MAYBE(LIST, "CallbackList._on_train_batch_end", batch_numbers_enter, batch_numbers_leave), /* 3.6 */
     MAYBE(LIST, "CallbackList._pythonify_logs", numbers_enter, numbers_leave),                 /* 3.6 only */
     MAYBE("keras.src.utils.python_utils", "pythonify_logs", numbers_enter, numbers_leave),
     TRAINER("keras.src.backend.torch.trainer", "TorchTrainer"),
     TRAINER("keras.src.backend.jax.trainer", "JAXTrainer"),
     TRAINER("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer"),
+    /* Keras 2: of TensorFlow up to 2.15, and beside Keras 3. In Keras 3 the first of these modules has the class from above. */
+    KERAS_2("keras.src.callbacks", "keras.src.engine.training", "keras.src.utils.tf_utils"),
+    KERAS_2("tf_keras.src.callbacks", "tf_keras.src.engine.training", "tf_keras.src.utils.tf_utils"),
 };
 
 void keras_add_probes(void) {

@@ -15,21 +15,20 @@
 /* First and last version that the tests were run with, by hand or always (docs/testing.md). Only the first two numbers count. */
 static struct known {
   struct version version;
-  bool by_use; /* nothing of it is observed by itself: versions_used */
+  bool by_use; /* nothing of it itself is observed: versions_used */
   bool met;    /* its body, or that of a module of the tables, has run */
   bool used;
   bool said;    /* on stderr, in this process or one that it was forked from */
   bool changed; /* since the last mark of this session */
 } known[] = {
-    {.version = {"transformers", "4.41", "5.24"}},
-    {.version = {"keras", "3.0", "3.15"}},
-    {.version = {"torch", "1.13", "2.13"}},
-    {.version = {"sklearn", "1.3", "1.9"}, .by_use = true},
+    {.version = {"transformers", "4.41", "5.24"}}, {.version = {"keras", "2.13", "3.15"}},
+    {.version = {"tf_keras", "2.15", "2.21"}},     {.version = {"tensorflow", "2.15", "2.21"}, .by_use = true},
+    {.version = {"torch", "1.13", "2.13"}},        {.version = {"sklearn", "1.3", "1.9"}, .by_use = true},
 };
 #define KNOWN (sizeof known / sizeof known[0])
 
-static const struct probe packages[] = {
-    {.module = "transformers"}, {.module = "keras"}, {.module = "torch"}, {.module = "sklearn"}};
+static const struct probe packages[] = {{.module = "transformers"}, {.module = "keras"}, {.module = "tf_keras"},
+                                        {.module = "tensorflow"},   {.module = "torch"}, {.module = "sklearn"}};
 
 static struct known *find(const char *module) {
   for (unsigned i = 0; i < KNOWN; i++) {
@@ -142,7 +141,7 @@ static bool first_rank(void) {
 static void say(struct scope *scope) {
   struct text line = {.len = 0};
   for (struct known *k = known; k < known + KNOWN; k++) {
-    bool counts = k->by_use ? k->used : k->met;
+    bool counts = k->met && (k->used || !k->by_use);
     if (!counts || !version_is_odd(&k->version))
       continue;
     if (k->changed)
@@ -193,22 +192,24 @@ static void found(const struct probe *probe, int result) {
   k->changed = true;
 }
 
+void versions_used(const char *package) {
+  struct known *k = find(package);
+  if (!k || k->used)
+    return;
+  k->used = true;
+  look(scope_peek());
+}
+
 static void ran(const char *module) {
   struct known *k = find(module);
   if (!k)
     return;
   k->met = true;
   read_version(k);
+  if (strstr(module, ".backend.tensorflow.") || strstr(module, ".engine.training")) /* of Keras 3 and 2 */
+    versions_used("tensorflow");
   if (k->version.text[0])
     look(scope_peek());
-}
-
-void versions_used(const char *package) {
-  struct known *k = find(package);
-  if (!k || k->used || !k->met)
-    return;
-  k->used = true;
-  look(scope_peek());
 }
 
 const struct version *versions_at(unsigned i, bool *more) {

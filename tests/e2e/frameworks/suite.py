@@ -3,6 +3,7 @@ import harness
 
 harness.Case.python = harness.TORCH_PYTHON
 
+import keras_backends  # noqa: E402,F401
 import keras_fit  # noqa: E402,F401
 import lightning  # noqa: E402,F401
 import versions  # noqa: E402,F401
