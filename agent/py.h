@@ -154,6 +154,7 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(PyObject *, Py_CompileString, (const char *, const char *, int))                                                           \
   X(PyObject *, PyEval_EvalCode, (PyObject *, PyObject *, PyObject *))                                                         \
   X(PyObject *, PyEval_GetBuiltins, (void))                                                                                    \
+  X(PyObject *, PyEval_GetFrame, (void))                                                                                       \
   X(PyObject *, PyWeakref_NewRef, (PyObject *, PyObject *))                                                                    \
   X(long, PyLong_AsLong, (PyObject *))                                                                                         \
   X(PyObject *, PyObject_Call, (PyObject *, PyObject *, PyObject *))                                                           \

@@ -37,6 +37,7 @@
 #include "agent/session.h"
 #include "agent/shed.h"
 #include "agent/sink.h"
+#include "agent/versions.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_NAMES 4096
@@ -257,6 +258,16 @@ uint64_t keep_limit(void) {
 size_t keep_shown(const void *buf, size_t bytes) {
   (void)buf, (void)bytes;
   return 0;
+}
+
+void versions_used(const char *package) {
+  (void)package;
+}
+
+const struct version *versions_at(unsigned i, bool *more) {
+  (void)i;
+  *more = false;
+  return NULL;
 }
 
 struct keep_counts keep_counts(void) {

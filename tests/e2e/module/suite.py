@@ -1,10 +1,11 @@
 """The cirron module: see run.sh. Tests that need a store are skipped where collectord or cirron-query is not built."""
+import collections
 import json
 import shutil
 import subprocess
 
 from common import FAKE, HERE, TORCH, need_agent, need_store, store
-from harness import CORE, PYTHONS, Skip, clean_env, main, python_label, test, test_each
+from harness import CORE, IMPORTED, PYTHONS, Skip, clean_env, main, python_label, test, test_each
 import again  # noqa: F401
 import known_faults  # noqa: F401
 import stubs  # noqa: F401
@@ -182,6 +183,59 @@ with open(sys.argv[1], "wb") as f:
 """
 
 
+IN_PROCESSES = r"""
+import contextlib, pickle, sys, types
+import cloudpickle
+import numpy as np
+from joblib import parallel_backend
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+try:
+    import cirron as ci
+except ImportError:
+    ci = types.SimpleNamespace(wrap=lambda e: e, scope=lambda n: contextlib.nullcontext())
+
+X = np.random.RandomState(0).randn(60, 4)
+y = (X[:, 0] + X[:, 1] > 0).astype(int)
+for backend in "loky", "multiprocessing", "threading":
+    with ci.scope(backend), parallel_backend(backend, n_jobs=2):
+        search = GridSearchCV(ci.wrap(LogisticRegression()), {"C": [0.1, 1]}, cv=2).fit(X, y)
+        print(search.best_score_, search.cv_results_["mean_test_score"], type(search.best_estimator_))
+        done = cross_validate(ci.wrap(make_pipeline(StandardScaler(), LogisticRegression())), X, y, cv=2, return_estimator=True)
+        print(done["test_score"], [(type(e), e[1].coef_.tolist()) for e in done["estimator"]])
+        for e in done["estimator"]:  # what anybody else pickles needs nothing of us
+            assert b"cirron" not in pickle.dumps(e) + cloudpickle.dumps(e)
+"""
+
+
+@test_each(SKLEARN, python_label)
+def estimators_in_processes(case, python):
+    """Processes of joblib fit what is wrapped, and say so in sessions of their own; the results are the same."""
+    need_store()
+    case.collect()
+    plain, _ = case.both([python, case.script(IN_PROCESSES)])
+    case.equal((plain.rc, plain.err), (0, ""), "it runs")
+    st = store(case)
+    by = collections.Counter()
+    for backend in "loky", "multiprocessing", "threading":
+        [scope] = st.of(backend)
+        for s in st.spans:
+            if scope["start_ns"] <= s["start_ns"] < scope["end_ns"] and "estimator" in s["attrs"]:
+                by[backend, s["pid"] == scope["pid"], s["name"], s["attrs"]["estimator"]] += 1
+    within = collections.Counter({("fit", "LogisticRegression"): 4 + 2, ("score", "LogisticRegression"): 4 + 2, ("fit", "Pipeline"): 2,
+                                  ("score", "Pipeline"): 2, ("fit_transform", "StandardScaler"): 2, ("transform", "StandardScaler"): 2})
+    expected = collections.Counter()
+    for backend in "loky", "multiprocessing", "threading":
+        for what, n in within.items():
+            expected[(backend, backend == "threading", *what)] += n
+        expected[backend, True, "fit", "LogisticRegression"] += 1  # with the best of them, at last
+    if IMPORTED:  # a process that nobody imports us into records nothing
+        expected = collections.Counter({k: v for k, v in expected.items() if k[1]})
+    case.equal(by, expected, "spans")
+
+
 @test_each(SKLEARN, python_label)
 def estimators_stored(case, python):
     """The same output with and without us, also from processes of joblib; what was pickled needs nothing of us."""
@@ -191,7 +245,8 @@ def estimators_stored(case, python):
     plain, _ = case.both([python, script, kept])
     case.equal(plain.rc, 0, "exit status")
     st = store(case)
-    spans = [(s["name"], s["attrs"]["estimator"], s["error"]) for s in st.spans]
+    main = next(s["pid"] for s in st.spans if s["attrs"]["estimator"] == "Pipeline")
+    spans = [(s["name"], s["attrs"]["estimator"], s["error"]) for s in st.spans if s["pid"] == main]
     case.equal(spans, [("fit", "Pipeline", False), ("fit_transform", "StandardScaler", False), ("fit", "LogisticRegression", False),
                        ("score", "Pipeline", False), ("transform", "StandardScaler", False), ("score", "LogisticRegression", False),
                        ("fit", "RandomForestClassifier", False), ("predict", "RandomForestClassifier", False),
