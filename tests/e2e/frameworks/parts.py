@@ -15,7 +15,7 @@ except ImportError:  # run without the agent: the same script, nothing recorded
     class ci:
         scope = staticmethod(lambda *a, **k: contextlib.nullcontext())
         mark = staticmethod(lambda *a, **k: None)
-        epochs = staticmethod(iter)
+        epochs = batches = staticmethod(iter)
         health = staticmethod(lambda: {})
 
 PARTS = []
