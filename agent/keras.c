@@ -108,6 +108,28 @@ static void expect(uint64_t span, bool summary) {
   expected = (struct expected){.span = span, .summary = summary};
 }
 
+/* One of numpy's, or a tensor of TensorFlow's whose value lies in the memory of the host and is there, as operations on the CPU are done
+ * when their call returns. For one on another device we would have to wait: there is a mark where Keras does, for its progress bar or a
+ * callback. */
+static enum framework_value value_of_tensor(PyObject *value, double *out) {
+  static PyObject *device_name;
+  const char *class = py_class_name(value);
+  bool here = strncmp(class, "numpy.", strlen("numpy.")) == 0;
+  if (!here && !strstr(class, "EagerTensor"))
+    return FRAMEWORK_NO_NUMBER;
+  if (!device_name)
+    device_name = py.PyUnicode_InternFromString("backing_device");
+  PyObject *device = !here && device_name ? py.PyObject_GetAttr(value, device_name) : NULL;
+  const char *text = device ? py.PyUnicode_AsUTF8AndSize(device, NULL) : NULL;
+  here = here || (text && strstr(text, "/device:CPU:"));
+  if (device)
+    py.Py_DecRef(device);
+  if (!here)
+    return FRAMEWORK_PASSED_OVER;
+  *out = py.PyFloat_AsDouble(value);
+  return py.PyErr_Occurred() ? FRAMEWORK_NO_NUMBER : FRAMEWORK_NUMBER;
+}
+
 /* --- fit, evaluate, predict ---------------------------------------------------------------------------------------------- */
 
 static bool run_begin(struct observe_call *call, enum loop_run_kind kind) {
@@ -156,7 +178,7 @@ static void lone_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   bool same = framework_same_stack(call);
   if (same && result)
-    framework_marks(scope, expected.last ? expected.last : result, word(call->state[2]), false);
+    framework_marks_of(scope, expected.last ? expected.last : result, word(call->state[2]), value_of_tensor);
   expect_nothing();
   if (same && scope_holds(scope, call->state[1], word(call->state[2])))
     loop_pop(scope, call->state[1], scope_clock(scope), result ? 0 : framework_exception(scope));
@@ -285,25 +307,6 @@ static void batch_end_leave(struct observe_call *call, PyObject *result) {
 }
 
 /* --- Keras 2 -------------------------------------------------------------------------------------------------------------- */
-
-/* A tensor of TensorFlow's whose value lies in the memory of the host and is there, as operations on the CPU are done when their call
- * returns. For one on another device we would have to wait: there is a mark where Keras does, for its progress bar or a callback. */
-static enum framework_value value_of_tensor(PyObject *value, double *out) {
-  static PyObject *device_name;
-  if (!strstr(py_class_name(value), "EagerTensor"))
-    return FRAMEWORK_NO_NUMBER;
-  if (!device_name)
-    device_name = py.PyUnicode_InternFromString("backing_device");
-  PyObject *device = device_name ? py.PyObject_GetAttr(value, device_name) : NULL;
-  const char *text = device ? py.PyUnicode_AsUTF8AndSize(device, NULL) : NULL;
-  bool here = text && strstr(text, "/device:CPU:");
-  if (device)
-    py.Py_DecRef(device);
-  if (!here)
-    return FRAMEWORK_PASSED_OVER;
-  *out = py.PyFloat_AsDouble(value);
-  return py.PyErr_Occurred() ? FRAMEWORK_NO_NUMBER : FRAMEWORK_NUMBER;
-}
 
 /* Its callbacks get tensors where they can use them. Where they cannot, or show numbers, it makes them by one function. */
 static bool batch_end_2_enter(struct observe_call *call) {

@@ -66,9 +66,6 @@ class Seen(keras.callbacks.Callback):
         self.logs.append(logs["loss"])
 
 
-REFUSED = 8 * getattr(keras, "__version__", "2").startswith("3.0")
-
-
 @part
 def plain():
     return fitted(made())
@@ -122,8 +119,7 @@ def evaluated_alone():
 @part
 def one_by_one():
     model = made()
-    losses = [model.train_on_batch(X[i:i + 8], Y[i:i + 8], return_dict=True)["loss"] for i in range(0, 32, 8)]
-    return [losses, not getattr(keras, "__version__", "2").startswith("3.0")]
+    return [model.train_on_batch(X[i:i + 8], Y[i:i + 8], return_dict=True)["loss"] for i in range(0, 32, 8)]
 
 
 @part
@@ -151,7 +147,7 @@ def uneven():  # the last execution has one step left, which Keras 3.0 on Tensor
 
 @part
 def refused():
-    return ci.health().get("mark_refused_count", REFUSED)
+    return ci.health().get("mark_refused_count", 0)
 ''')
     plain = parts["plain"]
     for name in "plain", "shown":
@@ -175,15 +171,14 @@ def refused():
     t.equal([(v, s["name"]) for v, s in alone.marks("loss")], [(alone.own[0]["loss"], "eval")], "evaluated_alone: loss")
     single = parts["one_by_one"]
     single.counts(batch=4)
-    losses, numbers = single.own  # 3.0 hands out arrays
-    t.equal([(v, s["index"]) for v, s in single.marks("loss")], list(zip(losses, range(4))) if numbers else [], "one_by_one: loss")
+    t.equal([(v, s["index"]) for v, s in single.marks("loss")], list(zip(single.own, range(4))), "one_by_one: loss")
     history, ended = parts["uneven"].own
     for part, history, indices in ((parts["several_at_once"], parts["several_at_once"].own, [0, 2] * 2), (parts["uneven"], history, ended)):
         part.counts(epoch=2, batch=len(indices))
         part.equal(part.indices("batch"), indices, "first batches")
         part.equal([v for v, _ in part.marks("loss", "summary")], history["loss"], "loss")
         part.equal(len(part.marks("loss", "point")), len(indices), "losses of batches")
-    t.equal(parts["refused"].own, 0 if numbers else 8, "refused marks")
+    t.equal(parts["refused"].own, 0, "refused marks")
 
 
 @test_each(WAYS)
