@@ -114,8 +114,8 @@ static void expect(uint64_t span, bool summary) {
 static enum framework_value value_of_tensor(PyObject *value, double *out) {
   static PyObject *device_name;
   const char *class = py_class_name(value);
-  bool here = strncmp(class, "numpy.", strlen("numpy.")) == 0;
-  if (!here && !strstr(class, "EagerTensor"))
+  bool here = strcmp(class, "ndarray") == 0 || strcmp(class, "float32") == 0;
+  if (!here && strcmp(class, "EagerTensor") != 0)
     return FRAMEWORK_NO_NUMBER;
   if (!device_name)
     device_name = py.PyUnicode_InternFromString("backing_device");
