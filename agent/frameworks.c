@@ -50,9 +50,8 @@ static const struct package {
     {"lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"pytorch_lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
-    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS | ENV_LIGHTNING},
     {"tf_keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
-    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS},
+    {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS | ENV_LIGHTNING},
 };
 #define PACKAGES (sizeof packages / sizeof packages[0])
 

@@ -21,14 +21,22 @@ static struct known {
   bool said;    /* on stderr, in this process or one that it was forked from */
   bool changed; /* since the last mark of this session */
 } known[] = {
-    {.version = {"transformers", "4.41", "5.24"}}, {.version = {"keras", "2.13", "3.15"}},
-    {.version = {"tf_keras", "2.15", "2.21"}},     {.version = {"tensorflow", "2.15", "2.21"}, .by_use = true},
-    {.version = {"torch", "1.13", "2.13"}},        {.version = {"sklearn", "1.3", "1.9"}, .by_use = true},
+    /* clang-format off */
+    {.version = {"transformers", "4.41", "5.24"}},
+    {.version = {"lightning", "2.0", "2.6"}},
+    {.version = {"pytorch_lightning", "2.0", "2.6"}},
+    {.version = {"keras", "2.13", "3.15"}},
+    {.version = {"tf_keras", "2.15", "2.21"}},
+    {.version = {"tensorflow", "2.15", "2.21"}, .by_use = true},
+    {.version = {"torch", "1.13", "2.13"}},
+    {.version = {"sklearn", "1.3", "1.9"}, .by_use = true},
+    /* clang-format on */
 };
 #define KNOWN (sizeof known / sizeof known[0])
 
-static const struct probe packages[] = {{.module = "transformers"}, {.module = "keras"}, {.module = "tf_keras"},
-                                        {.module = "tensorflow"},   {.module = "torch"}, {.module = "sklearn"}};
+static const struct probe packages[] = {{.module = "transformers"}, {.module = "lightning"}, {.module = "pytorch_lightning"},
+                                        {.module = "keras"},        {.module = "tf_keras"},  {.module = "tensorflow"},
+                                        {.module = "torch"},        {.module = "sklearn"}};
 
 static struct known *find(const char *module) {
   for (unsigned i = 0; i < KNOWN; i++) {

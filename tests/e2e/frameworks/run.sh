@@ -3,8 +3,7 @@
 # TensorFlow is large; it is tested with where TENSORFLOW_PYTHON, else TORCH_PYTHON, has it.
 cd "$(dirname "$0")" || exit 1
 missing=
-for package in transformers accelerate keras lightning pytorch_lightning; do
-for package in transformers accelerate keras jax; do
+for package in transformers accelerate keras lightning pytorch_lightning jax; do
   "$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(not u.find_spec('$package'))" 2>/dev/null || missing="$missing $package"
 done
 if [ -n "$missing" ]; then

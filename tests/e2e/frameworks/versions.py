@@ -192,7 +192,7 @@ def the_real_ones(t):
     plain, traced = t.both([t.python, t.script(f'''
 import json, os
 os.environ["KERAS_BACKEND"] = "torch"
-import keras, sklearn.linear_model, torch.distributed, transformers.trainer
+import keras, lightning.pytorch, pytorch_lightning, sklearn.linear_model, torch.distributed, transformers.trainer
 try:
     import cirron as ci
     with ci.scope("x"): ci.wrap(sklearn.linear_model.LinearRegression())
@@ -200,6 +200,6 @@ try:
 except ImportError: pass
 ''')], same=False)
     found = json.loads(traced.out)
-    t.equal(sorted(found), ["keras", "sklearn", "torch", "transformers"], "packages")
+    t.equal(sorted(found), ["keras", "lightning", "pytorch_lightning", "sklearn", "torch", "transformers"], "packages")
     for name, says in found.items():
         t.equal((says["in_range"], says["missing"]), (True, []), f"{name} {says['version']}")
