@@ -46,12 +46,14 @@ static const struct package {
   const char *name;
   unsigned bit, wanted_by;
 } packages[] = {
+    /* clang-format off */
     {"transformers", ENV_TRANSFORMERS, ENV_TRANSFORMERS},
     {"lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"pytorch_lightning", ENV_LIGHTNING, ENV_LIGHTNING},
     {"keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
     {"tf_keras", ENV_KERAS, ENV_KERAS | ENV_TENSORFLOW},
     {"torch", ENV_TORCH, ENV_TORCH | ENV_TRANSFORMERS | ENV_LIGHTNING},
+    /* clang-format on */
 };
 #define PACKAGES (sizeof packages / sizeof packages[0])
 
