@@ -14,6 +14,7 @@
 #include "env.h"
 #include "framework.h"
 #include "loop_own.h"
+#include "module_watch.h"
 #include "names.h"
 #include "observe.h"
 #include "py.h"
@@ -144,7 +145,10 @@ static bool run_begin(struct observe_call *call, enum loop_run_kind kind) {
 }
 
 static bool fit_enter(struct observe_call *call) {
-  return run_begin(call, RUN_TRAINING);
+  bool begun = run_begin(call, RUN_TRAINING);
+  if (begun)
+    module_watch_found(call->args[0]);
+  return begun;
 }
 
 static bool evaluate_enter(struct observe_call *call) {

@@ -16,6 +16,7 @@
 #include "framework.h"
 #include "hot.h"
 #include "loop_own.h"
+#include "module_watch.h"
 #include "observe.h"
 #include "py.h"
 
@@ -94,7 +95,14 @@ static void run_leave(struct observe_call *call, PyObject *result) {
 
 static bool fit_enter(struct observe_call *call) {
   struct scope *scope = call->nargs && !off() ? scope_get() : NULL;
-  return scope && run_begin(call, scope, RUN_TRAINING);
+  static const char *const path[] = {"trainer", "lightning_module", NULL};
+  bool begun = scope && run_begin(call, scope, RUN_TRAINING);
+  PyObject *model = begun ? follow(call->args[0], path) : NULL;
+  if (begun)
+    module_watch_found(model);
+  if (model)
+    py.Py_DecRef(model);
+  return begun;
 }
 
 static bool eval_enter(struct observe_call *call) {

@@ -59,18 +59,6 @@ static PyObject *living(PyObject *table) {
   return NULL;
 }
 
-PyObject *module_watched(void) {
-  PyObject *type, *value, *trace;
-  py.PyErr_Fetch(&type, &value, &trace);
-  PyObject *table = table_get(false), *list = table ? living(table) : NULL;
-  if (list && py.PyObject_Size(list) == 0) {
-    py.Py_DecRef(list);
-    list = NULL;
-  }
-  py.PyErr_Restore(type, value, trace); /* clears ours */
-  return list;
-}
-
 /* --- names --- */
 
 /* Has another model than `model` this name? */
@@ -108,6 +96,55 @@ static PyObject *name_default(PyObject *list, PyObject *model) {
   return name;
 }
 
+/* --- what is watched ----------------------------------------------------------------------------------------------------- */
+
+/* What a framework trains. Apart from the table, as its name is not to be in the way of one that the script gives. */
+static PyObject *found; /* a weak reference, or NULL */
+
+static int add_found(PyObject *list) {
+  PyObject *model = py.PyObject_CallFunctionObjArgs(found, NULL);
+  if (!model)
+    return -1;
+  bool is_new = model != py._Py_NoneStruct && !name_before(list, model);
+  PyObject *name = is_new ? name_default(list, model) : NULL, *pair = name ? py.Py_BuildValue("(OO)", model, name) : NULL;
+  int r = !is_new ? 0 : pair ? py.PyList_Append(list, pair) : -1;
+  module_drop(pair);
+  module_drop(name);
+  module_drop(model);
+  return r;
+}
+
+void module_watch_found(PyObject *model) {
+  PyObject *reference = model && model != py._Py_NoneStruct ? py.PyWeakref_NewRef(model, NULL) : NULL, *before = found;
+  py.PyErr_Clear();
+  found = reference;
+  module_drop(before);
+}
+
+static PyObject *watched(void) {
+  PyObject *table = table_get(false), *list = table ? living(table) : NULL;
+  if (!found || !py_in_main() || py.PyErr_Occurred())
+    return list;
+  list = list ? list : py.PyList_New(0);
+  if (list && add_found(list) < 0)
+    py.PyErr_Clear(); /* then without it */
+  return list;
+}
+
+PyObject *module_watched(void) {
+  PyObject *type, *value, *trace;
+  py.PyErr_Fetch(&type, &value, &trace);
+  PyObject *list = watched();
+  if (list && py.PyObject_Size(list) == 0) {
+    py.Py_DecRef(list);
+    list = NULL;
+  }
+  py.PyErr_Restore(type, value, trace); /* clears ours */
+  return list;
+}
+
+/* --- watch(model, name=None) --- */
+
 static PyObject *name_given(PyObject *list, PyObject *model, PyObject *name) {
   const struct module_given given = {.who = "watch", .name = "name", .value = name};
   if (is_taken(list, model, name))
@@ -115,8 +152,6 @@ static PyObject *name_given(PyObject *list, PyObject *model, PyObject *name) {
   py.Py_IncRef(name);
   return name;
 }
-
-/* --- watch(model, name=None) --- */
 
 #define MODEL "one model, an object that can be weakly referenced such as a torch.nn.Module, or None"
 
@@ -169,6 +204,8 @@ PyObject *module_watch(PyObject *module, PyObject *args, PyObject *kwargs) {
     PyObject *table = table_get(false);
     if (table)
       py.PyDict_Clear(table);
+    if (py_in_main())
+      module_watch_found(NULL);
     return py.PyErr_Occurred() ? NULL : module_none();
   }
   const struct wrapped *w = module_wrapped(py.PyModule_GetState(module), model);

@@ -11,6 +11,7 @@
 #include "env.h"
 #include "framework.h"
 #include "loop_own.h"
+#include "module_watch.h"
 #include "observe.h"
 #include "py.h"
 
@@ -35,7 +36,13 @@ static void run_leave(struct observe_call *call, PyObject *result) {
 }
 
 static bool train_enter(struct observe_call *call) {
-  return call->nargs && !off() && run_begin(call, RUN_TRAINING);
+  bool begun = call->nargs && !off() && run_begin(call, RUN_TRAINING);
+  PyObject *model = begun ? py.PyObject_GetAttrString(call->args[0], "model") : NULL;
+  if (begun)
+    module_watch_found(model); /* clears an error, too */
+  if (model)
+    py.Py_DecRef(model);
+  return begun;
 }
 
 /* With several sets it calls itself for each. */

@@ -100,6 +100,9 @@ def main():
         python = arguments[0]
         compare("mlp, a step", [python, HERE / "train.py", "mlp", "24", "300"], 6, 300)
         compare("cnn, a step", [python, HERE / "train.py", "cnn", "8", "12"], 6, 12)
+    elif what == "frameworks":
+        for kind in "trainer", "lightning", "accelerate", "keras", "keras-jax":
+            compare(kind + ", a step", [arguments[0], HERE / "loops.py", kind, "10", "200"], 6, 200)
     elif what == "instructions":
         count_instructions(arguments[0])
     else:  # with a collector: run something that prints for itself

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What the agent costs, as ratios from this machine at this moment. Nothing here fails for being slow; docs/measurements.md keeps
-# numbers that were seen. Takes about five minutes. B is the build folder.
+# numbers that were seen. Takes about twelve minutes. B is the build folder.
 set -eu
 cd "$(dirname "$0")/../.."
 export BUILD=$PWD/${B:-build}
@@ -20,6 +20,8 @@ echo "Call-bound Python that is not observed (goal: 1.01)"
 "$python" tests/bench/compare.py calls "${pythons[@]}"
 echo "Training (goals: mlp 1.02, cnn 1.005)"
 "$python" tests/bench/compare.py train "$python"
+echo "The smallest sensible loop of each framework (goal: 1.02)"
+"$python" tests/bench/compare.py frameworks "$python"
 if command -v valgrind callgrind_control >/dev/null; then
   echo "Instructions of that training"
   "$python" tests/bench/compare.py instructions "$python"

@@ -54,7 +54,10 @@ class Seen(keras.callbacks.Callback):
 
 @part
 def plain():
-    return fitted(made())
+    model = made()
+    history = fitted(model)
+    is_watched(model)
+    return history
 
 
 @part

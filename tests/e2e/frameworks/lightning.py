@@ -168,8 +168,9 @@ def lightning_plain_and_accumulated(t, package):
     parts = run_parts(t, LIGHTNING + '''
 @part
 def plain():
-    trainer = made()
-    trainer.fit(Net(), rows(10))
+    trainer, model = made(), Net()
+    trainer.fit(model, rows(10))
+    is_watched(model)
     return state(trainer)
 
 

@@ -26,6 +26,11 @@ def part(function):
     return function
 
 
+def is_watched(model):  # it was found, without ci.watch()
+    name = type(model).__name__
+    assert ci.health().get("watched", [name]) == [name], ci.health()["watched"]
+
+
 def run_parts():
     for function in PARTS:
         with ci.scope(function.__name__):

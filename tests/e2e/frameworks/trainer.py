@@ -91,6 +91,7 @@ def plain_and_accumulated(t):
 def plain():
     trainer = made()
     trainer.train()
+    is_watched(trainer.model)
     return state(trainer)
 
 
