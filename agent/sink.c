@@ -101,8 +101,10 @@ static bool has_move(const void *buf, size_t bytes) {
   return false;
 }
 
-/* The earliest end of a batch that is not too far back. */
+/* The earliest begin of a batch that is not too far back. */
 static uint64_t look_back_to(uint64_t pos) {
+  if (pos <= LOOK_BACK)
+    return 0;
   for (unsigned i = 0; i < sink.bound_count; i++)
     if (pos - sink.bounds[i] <= LOOK_BACK)
       return sink.bounds[i];
