@@ -3,7 +3,7 @@
 #
 #   3.12, 3.13    an environment of each of these Pythons that is here, .venv-3.12 and so on, with what requirements.txt pins:
 #                 torch, frameworks, ranks; the judge, where JUDGE is
-#   debian        the system's own python3-torch, which DEBIAN_TORCH=1 installs: torch
+#   debian        the system's own python3-torch, which DEBIAN_TORCH=1 installs: torch, and the judge
 #   tensorflow    .venv-tensorflow, with what requirements-tensorflow.txt pins and the packages of .venv: frameworks
 #
 #   MATRIX="3.12 tensorflow" tests/run_matrix.sh    only these
@@ -21,6 +21,14 @@ run() { # as suite, alone
 }
 e2e() { # label suite, the Python of system or pyenv, that which has torch, more variables
   run "$1-$2" 3600 env BUILD="$PWD/build" PYTHONS="$3" TORCH_PYTHON="$4" "${@:5}" "tests/e2e/$2/run.sh"
+}
+judge() { # label, a Python
+  if [ -f "${JUDGE-}" ]; then
+    run "$1-judge" 3600 python3 "$JUDGE" --agent build/libcirron_agent.so --collectord build/collectord \
+      --query build/cirron-query --python "$2" -j 2
+  else
+    skipped "$1-judge" "JUDGE=${JUDGE-} is not there"
+  fi
 }
 venv() { # arguments of venv.sh; ended with us
   guarded tests/setup/venv.sh "$@" &
@@ -42,12 +50,7 @@ for version in 3.12 3.13; do
     for name in torch frameworks ranks; do
       e2e "$version" "$name" "$python" "$PWD/.venv-$version/bin/python"
     done
-    if [ -f "${JUDGE-}" ]; then
-      run "$version-judge" 3600 python3 "$JUDGE" --agent build/libcirron_agent.so --collectord build/collectord \
-        --query build/cirron-query --python ".venv-$version/bin/python" -j 2
-    else
-      skipped "$version-judge" "JUDGE=${JUDGE-} is not there"
-    fi
+    judge "$version" ".venv-$version/bin/python"
   fi
 done
 
@@ -59,6 +62,7 @@ if chosen debian; then
     python=$(readlink -f /usr/bin/python3)
     "$python" -c 'import platform, torch; print("  MATRIX debian: torch", torch.__version__, "with Python", platform.python_version())'
     e2e debian torch "$python" "$python"
+    judge debian "$python"
   else
     skipped debian "/usr/bin/python3 has no torch; DEBIAN_TORCH=1 installs python3-torch for the whole system"
   fi
