@@ -357,9 +357,8 @@ def looked_at():  # a batch was taken before, and the iterator is kept
     return state(trainer)
 
 
-def in_thread():
+def in_thread(trainer):
     with ci.scope("in the thread"):
-        trainer = made()
         trainer.train()
         found.append(trainer.state.global_step)
 
@@ -369,7 +368,8 @@ found = []
 
 @part
 def threads():
-    both = [threading.Thread(target=in_thread) for _ in range(2)]
+    trainers = made(), made()  # accelerate's state is shared by all, and not to be made by two threads at a time
+    both = [threading.Thread(target=in_thread, args=(x,)) for x in trainers]
     for x in both:
         x.start()
     for x in both:

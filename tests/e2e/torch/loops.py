@@ -471,7 +471,7 @@ job.show()
 """)
     updates = len(st.of("optimizer_step"))
     t.check(updates in (60, 64), f"{updates} updates")
-    t.counts(st.spans, forward=updates, backward=updates, optimizer_step=updates)
+    t.counts(st.spans, step=updates, forward=updates, backward=updates, optimizer_step=updates)
 
 
 @test
