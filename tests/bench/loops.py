@@ -49,7 +49,9 @@ def trainer():
     data = [{"x": a, "labels": b} for a, b in zip(x, y)]
     settings = transformers.TrainingArguments("out", num_train_epochs=epochs + 1, per_device_train_batch_size=8, logging_strategy="no",
                                               save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True)
-    transformers.Trainer(Net(), settings, train_dataset=data, callbacks=[Clock()]).train()
+    made = transformers.Trainer(Net(), settings, train_dataset=data, callbacks=[Clock()])
+    made.remove_callback(transformers.PrinterCallback)
+    made.train()
 
 
 def lightning():
