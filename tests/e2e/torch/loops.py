@@ -772,6 +772,7 @@ def checkpoints_recomputed_in_backward(t, reentrant):
     """Whatever is computed once more for the backward is inside it: no forward, backward or step of its own. With a batch left out."""
     st = trace(t, f"""
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+told = dict(use_reentrant={reentrant}) if torch.__version__ >= "2.1" else dict()  # before, it knows one way only
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -779,7 +780,7 @@ class Net(nn.Module):
         self.blocks = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4)))
     def forward(self, x):
         x = checkpoint(self.blocks[0], self.enter(x), use_reentrant={reentrant})
-        return self.leave(checkpoint_sequential(self.blocks[1:], 2, x, use_reentrant={reentrant}))
+        return self.leave(checkpoint_sequential(self.blocks[1:], 2, x, **told))
 job = Learner(Net())
 for i, (x, y) in enumerate(rows(6)):
     job.gradient(x, y)
