@@ -144,6 +144,10 @@ static void mark(struct scope *scope, PyObject *key, PyObject *value, uint64_t s
   if (passed_over(value))
     return;
   enum framework_value is_what = number_of(value, &number) ? FRAMEWORK_NUMBER : value_of_other(value, value_of, &number);
+  if (value_of && scope_peek() != scope) {
+    py.PyErr_Clear();
+    return;
+  }
   const char *name = is(key, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
   if (name && is_what == FRAMEWORK_NUMBER)
     scope_mark_of(scope, span, segment_name(name, (size_t)len), &number, summary, NULL, 0);
@@ -176,7 +180,7 @@ void framework_marks_of(struct scope *scope, PyObject *logs, uint64_t span, fram
   PyObject *key, *value;
   if (!logs || !is(logs, py.PyDict_Type))
     return;
-  while (py.PyDict_Next(logs, &at, &key, &value)) {
+  while (scope_peek() == scope && py.PyDict_Next(logs, &at, &key, &value)) { /* value_of may run anything */
     py.Py_IncRef(key);
     py.Py_IncRef(value);
     mark(scope, key, value, span, false, value_of);

@@ -94,10 +94,12 @@ int agent_resume(void) {
   if (!py_only_gil())
     return -EBUSY;
   scope_hold_ends();
-  forget_session();
-  session_env.enabled = true;
+  bool detached = scope_detach();
+  if (detached)
+    forget_session();
+  session_env.enabled = session_env.enabled || detached;
   scope_release_ends();
-  return 0;
+  return detached ? 0 : -ENOMEM;
 }
 
 __attribute__((constructor)) static void agent_load(void) {

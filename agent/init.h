@@ -8,7 +8,7 @@
  * Called once by attach.c, before anything is attached; further calls return the same answer. */
 bool agent_start(void);
 
-/* After session_close: the next span makes a new session, as in the child of a fork. 0; -ENOTSUP: tracing was off from the start; -EBUSY: other
+/* After session_close: the next span makes a new session, as in the child of a fork. 0; -ENOTSUP: tracing was off from the start; -ENOMEM; -EBUSY: other
  * interpreters, with a GIL of their own, may still use the memory of the old one. GIL held. */
 int agent_resume(void);
 

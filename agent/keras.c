@@ -185,7 +185,7 @@ static void lone_leave(struct observe_call *call, PyObject *result) {
     framework_marks_of(scope, (void *)py_type(result) != py.PyDict_Type && expected.last ? expected.last : result,
                        word(call->state[2]), value_of_tensor); /* a dict holds the very numbers, a list has no names */
   expect_nothing();
-  if (same && scope_holds(scope, call->state[1], word(call->state[2])))
+  if (framework_same_stack(call) && scope_holds(scope, call->state[1], word(call->state[2])))
     loop_pop(scope, call->state[1], scope_clock(scope), result ? 0 : framework_exception(scope));
 }
 

@@ -111,6 +111,8 @@ static bool eval_enter(struct observe_call *call) {
   if (!scope || (run && run->kind == RUN_EVAL))
     return false;
   bool over = run && run->epoch && !run->step && epoch_is_over(call->args[0]);
+  if (scope_peek() != scope) /* properties have run */
+    return false;
   struct loop_run *training = over ? own_run(scope) : NULL;
   if (training)
     training->over = true;
@@ -178,9 +180,11 @@ HOT static void batch_end_leave(struct observe_call *call, PyObject *result) {
   int64_t now;
   if (!step || (global_step(call->state[1], &now) && now == step->index))
     return; /* there was no update: the next batch is of the same step */
-  struct loop_run *run = own_run(scope);
+  struct loop_run *run = framework_same_stack(call) ? own_run(scope) : NULL; /* properties have run */
+  if (!run)
+    return;
   uint64_t updated_ns = scope_loop(scope)->run_updated_ns;
-  if (run && run->step == step)
+  if (run->step == step)
     own_step_end(scope, run, updated_ns > step->start_ns ? updated_ns : scope_clock(scope));
 }
 

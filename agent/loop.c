@@ -94,6 +94,8 @@ HOT void loop_forward(struct scope *scope, bool training) {
   l->forward_train |= training;
   if (training && infer_wants_work(l))
     infer_work(scope, l);
+  if (!training && unlikely(l->inferred))
+    infer_idle(scope, l);
   for (unsigned i = 0; i < l->pass_count; i++)
     l->passes[i].used = true;
 }
@@ -137,6 +139,8 @@ HOT void loop_update_begin(struct scope *scope, const void *optimizer) {
   }
   if (unlikely(!infer_off) && !l->pass_count)
     infer_update(scope, l, optimizer);
+  else if (unlikely(l->inferred)) /* a loader was made on another thread */
+    infer_end(scope, l);
   l->next_start_ns = 0; /* what was loaded since the last update is of this step */
 }
 
@@ -211,6 +215,8 @@ void loop_pop(struct scope *scope, struct span *span, uint64_t end_ns, uint32_t 
   pop_by_hand(scope, l, span, end_ns, exception);
   if (l->close_due || l->batch_waiting || l->pass_count)
     settle_waiting(scope, l, end_ns);
+  if (unlikely(l->inferred))
+    infer_idle(scope, l);
 }
 
 bool loop_quiet(struct scope *scope, const void *iterator) {

@@ -65,6 +65,7 @@ struct loop {
   bool batch_waiting;                    /* an item was handed out that no step holds */
   bool step_by_load;                     /* the request that is open now opened it */
   bool inferred;                         /* from updates alone (loop_infer.h) */
+  unsigned idle;                         /* then: what came since the last update and is no work for the next */
   uint64_t work_ns;                      /* then: the first work for the next step, or a scope around it that is closed; or 0 */
   uint64_t work_parent;                  /* span under which that is */
   uint64_t next_start_ns;                /* where the next step will begin: the first item after settled_ns, or 0 */

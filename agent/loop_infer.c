@@ -4,6 +4,8 @@
 
 #include "loop_step.h"
 
+#define IDLE_MAX 256u
+
 HOT_DATA bool infer_off;
 
 void infer_work(struct scope *scope, struct loop *l) {
@@ -36,6 +38,12 @@ void infer_update(struct scope *scope, struct loop *l, const void *optimizer) {
   if (l->step)
     step_give(l, optimizer);
   l->work_ns = 0;
+  l->idle = 0;
+}
+
+void infer_idle(struct scope *scope, struct loop *l) {
+  if (l->step && l->updated && !l->work_ns && scope_top(scope) == l->step && ++l->idle > IDLE_MAX)
+    step_finish(scope, l);
 }
 
 void infer_end(struct scope *scope, struct loop *l) {

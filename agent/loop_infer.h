@@ -21,6 +21,9 @@ COLD void infer_work(struct scope *scope, struct loop *l);
 /* An optimizer's step begins; `optimizer` for comparison only. */
 COLD void infer_update(struct scope *scope, struct loop *l, const void *optimizer);
 
+/* Something else is done. After much of it the loop is over, and so is its last step. */
+COLD void infer_idle(struct scope *scope, struct loop *l);
+
 /* There are loaders after all. A single update before that was there to warm up, and is no step. */
 COLD void infer_end(struct scope *scope, struct loop *l);
 

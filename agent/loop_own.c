@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "hot.h"
+#include "loop_infer.h"
 #include "loop_pass.h"
 #include "loop_step.h"
 #include "names.h"
@@ -67,8 +68,11 @@ uint64_t own_begin(struct scope *scope, enum loop_run_kind kind, const void *obj
   uint64_t now = scope_clock(scope);
   const struct loop_run *outer = own_training(scope);
   bool inner = outer && (outer->inner || epoch_of(scope, outer) || step_of(scope, outer));
-  if (kind == RUN_TRAINING)
+  l->work_ns = 0;
+  if (kind == RUN_TRAINING) {
+    infer_end(scope, l);
     torch_ends(scope, l, now);
+  }
   struct loop_run *run = &l->runs[l->run_count++];
   *run =
       (struct loop_run){.number = ++l->run_number, .object = object, .kind = kind, .inner = inner, .next_epoch = SPAN_NO_INDEX};

@@ -345,7 +345,7 @@ static PyObject *installed(bool on) {
 /* New reference, or NULL with an error. */
 static PyObject *missing_of(const struct version *v) {
   PyObject *list = py.PyList_New(0);
-  for (unsigned i = 0; list && i < v->missing_count && i < VERSION_MISSING_MAX; i++) {
+  for (unsigned i = 0; list && i < v->named; i++) {
     PyObject *name = py.PyUnicode_FromFormat("%s:%s", v->missing[i]->module, v->missing[i]->qualname);
     if (!name || py.PyList_Append(list, name) < 0) {
       module_drop(list);

@@ -195,7 +195,7 @@ static void use_free(PyObject *self, bool tracked) {
   py.Py_DecRef((PyObject *)type);
 }
 
-/* Only one that has a dict can be part of a reference cycle: the collector of cycles is told of no other, which is quicker. Making it
+/* Only one that has a dict, or further uses, can be part of a reference cycle: the collector of cycles is told of no other, which is quicker. Making it
  * may run anything all the same. */
 static PyObject *use_new(PyTypeObject *type, struct module_state *state, PyObject *name, int64_t index, PyObject *given) {
   PyObject *self = use_alloc(type);
@@ -210,14 +210,16 @@ static PyObject *use_new(PyTypeObject *type, struct module_state *state, PyObjec
   u->name = name;
   u->index = index;
   u->given = given;
-  if (given)
+  if (given || py_type(name) != py.PyUnicode_Type)
     use_track(self);
   return self;
 }
 
 static int use_traverse(PyObject *self, module_visit visit, void *arg) {
   struct use *u = use_of(self);
-  int r = u->attrs ? visit(u->attrs, arg) : 0;
+  int r = visit(u->name, arg);
+  if (!r && u->attrs)
+    r = visit(u->attrs, arg);
   if (!r && u->given)
     r = visit(u->given, arg);
   for (PyObject *use = u->uses; use && !r; use = use_of(use)->older)
@@ -238,12 +240,13 @@ static void use_dealloc(PyObject *self) {
   struct use *u = use_of(self);
   if (u->tracked)
     py.PyObject_GC_UnTrack(self);
-  for (PyObject *next, *use = u->uses; use; use = next) {
-    next = use_of(use)->older;
+  if (u->span.span || u->json) /* before anything runs that could find it on the stack */
+    use_end(u, module_span_stack(&u->span), scope_now(), 0);
+  for (PyObject *use; (use = u->uses);) {
+    u->uses = use_of(use)->older;
+    use_of(use)->older = NULL;
     py.Py_DecRef(use);
   }
-  if (u->span.span || u->json)
-    use_end(u, module_span_stack(&u->span), scope_now(), 0);
   (void)use_clear(self); /* cannot fail */
   module_drop(u->name);
   if (u->lost)
@@ -277,6 +280,8 @@ static PyObject *use_begin(PyObject *self, uint64_t here) {
   n->older = u->uses;
   u->uses = use;
   unlock(u);
+  if (!u->tracked)
+    use_track(self);
   return use;
 }
 

@@ -58,7 +58,41 @@ static void thread_close(struct thread *t) {
   session_ring_give(t->ring);
 }
 
+/* All that are mapped; `ending` protects it. */
+static struct thread *living;
+
+static void thread_link(struct thread *t) {
+  scope_hold_ends();
+  t->next_living = living;
+  t->living_link = &living;
+  if (living)
+    living->living_link = &t->next_living;
+  living = t;
+  scope_release_ends();
+}
+
+static void thread_unlink(struct thread *t) {
+  scope_hold_ends();
+  *t->living_link = t->next_living;
+  if (t->next_living)
+    t->next_living->living_link = t->living_link;
+  scope_release_ends();
+}
+
+/* Whoever comes back to a stack of a session that has ended, from code that it has called, writes here: memory that nobody reads. */
+bool scope_detach(void) {
+  static struct ring nowhere;
+  if (!nowhere.shm && ring_open_private(1, 1, RING_MIN_CELLS, false, NULL, &nowhere) != 0)
+    return false;
+  for (struct thread *t = living; t; t = t->next_living) {
+    t->ring = &nowhere;
+    outlet_init(&t->outlet, &nowhere, t->tid);
+  }
+  return true;
+}
+
 static void thread_free(struct thread *t) {
+  thread_unlink(t);
   scope_turns_free(t);
   munmap(t, sizeof *t);
 }
@@ -146,6 +180,7 @@ COLD static struct thread *thread_make(void) {
   ring_put(t->ring, &hello, NULL, 0, NULL, 0, true);
   outlet_init(&t->outlet, t->ring, t->tid);
   keep_former(t);
+  thread_link(t);
   scope_mine = t;
   pthread_setspecific(key, t);
   if (scope_begun)
@@ -552,5 +587,6 @@ void scope_forget(void) {
   retry_ns = 0;
   if (key_made)
     pthread_setspecific(key, NULL);
+  living = NULL;
   scope_release_ends(); /* a thread that is not here may have held it */
 }

@@ -167,6 +167,8 @@ void scope_end_session(void);
 /* Between these no thread is at its end, where it closes what it has open, with or without the GIL. */
 void scope_hold_ends(void);
 void scope_release_ends(void);
+/* Meanwhile, and before the memory of the session goes: what is written to stacks of it from now on goes nowhere. False: no memory. */
+bool scope_detach(void);
 /* In the child of a fork: the stacks of the parent are gone. */
 void scope_forget(void);
 

@@ -43,6 +43,7 @@ struct thread {
   unsigned left_seen;  /* see scope_turn_end */
   uint64_t gone_ns;    /* begin of the last span in one that was given back */
 
+  struct thread *next_living, **living_link; /* all that are mapped; scope.c's */
   struct thread *former; /* the same thread's, of sessions that have ended: calls that began in them may still be under way */
 
   struct scope own;

@@ -128,11 +128,10 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
 static void mark(struct scope *scope, struct known *k) {
   const struct version *v = &k->version;
   struct text name = {.len = 0}, attrs = {.len = 0};
-  unsigned named = v->missing_count < VERSION_MISSING_MAX ? v->missing_count : VERSION_MISSING_MAX;
   put(&name, "%s %s", v->package, v->text);
   put(&attrs, "{\"package\":\"%s\",\"version\":\"%s\",\"tested\":\"%s to %s\",\"in_range\":%s,\"observed\":%u,\"missing\":[",
       v->package, v->text, v->from, v->to, v->untested ? "false" : "true", v->observed);
-  for (unsigned i = 0; i < named; i++)
+  for (unsigned i = 0; i < v->named; i++)
     put(&attrs, "%s\"%s:%s\"", i ? "," : "", v->missing[i]->module, v->missing[i]->qualname);
   put(&attrs, "]}");
   struct scope_value value = {.type = MARK_STRING, .text = name.bytes, .text_len = name.len};
@@ -180,19 +179,21 @@ static void begun(struct scope *scope) {
 static void found(const struct probe *probe, int result) {
   struct known *k = find(probe->module);
   struct version *v = k ? &k->version : NULL;
-  unsigned named = v && v->missing_count < VERSION_MISSING_MAX ? v->missing_count : VERSION_MISSING_MAX, at = 0;
+  unsigned at = 0;
   if (!v || result == -EALREADY)
     return;
-  while (at < named && v->missing[at] != probe)
+  while (at < v->named && v->missing[at] != probe)
     at++;
-  bool listed = at < named;
+  bool listed = at < v->named;
   if (result == 0) {
     v->observed++;
-    if (listed)
-      v->missing[at] = v->missing[--v->missing_count];
+    if (listed) { /* the module has run once more, and has it now */
+      v->missing[at] = v->missing[--v->named];
+      v->missing_count--;
+    }
   } else if (!listed && !(result == -ENOENT && probe->optional)) {
-    if (v->missing_count < VERSION_MISSING_MAX)
-      v->missing[v->missing_count] = probe;
+    if (v->named < VERSION_MISSING_MAX)
+      v->missing[v->named++] = probe;
     v->missing_count++;
   } else {
     return;

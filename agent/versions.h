@@ -19,11 +19,11 @@
 
 struct version {
   const char *package;
-  const char *from, *to;       /* tested: "4.41", "5.24" */
-  char text[VERSION_TEXT_MAX]; /* "5.24.0"; empty: it does not say, or not yet */
-  bool untested;               /* it is known, and not between the two */
-  unsigned observed;           /* functions that are observed */
-  unsigned missing_count;
+  const char *from, *to;         /* tested: "4.41", "5.24" */
+  char text[VERSION_TEXT_MAX];   /* "5.24.0"; empty: it does not say, or not yet */
+  bool untested;                 /* it is known, and not between the two */
+  unsigned observed;             /* functions that are observed */
+  unsigned missing_count, named; /* named: of them, the first are here */
   const struct probe *missing[VERSION_MISSING_MAX];
 };
 

@@ -2,6 +2,7 @@
 
 /* Steps of loops without a loader: they come of updates alone. */
 #include "agent/loop_infer.h"
+#include "agent/loop_own.h"
 #include "tests/support/loop_script.h"
 
 static int without_loader(void **state) {
@@ -201,6 +202,55 @@ static void a_loader_was_made(void **state) {
   assert_int_equal(many("step"), 0);
 }
 
+static void loader_of_another_thread(void **state) {
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    if (i == 3)
+      loop_loader(NULL); /* no stack of ours */
+    train();
+  }
+  finish();
+  assert_int_equal(many("step"), 3);
+  assert_int_equal(children(nth("step", 2), "optimizer_step"), 1);
+}
+
+static void work_before_a_framework_runs(void **state) {
+  (void)state;
+  forward(true);
+  own_end(scope_get(), own_begin(scope_get(), RUN_TRAINING, "trainer"), 0);
+  train();
+  finish();
+  assert_int_equal(many("step"), 0);
+  setup(state);
+  infer_off = false;
+  forward(true);
+  own_end(scope_get(), own_begin(scope_get(), RUN_EVAL, "trainer"), 0);
+  train();
+  finish();
+  assert_int_equal(many("step"), 1);
+  assert_int_equal(many("eval"), 1);
+  assert_int_equal(many_in("eval", "step"), 0);
+}
+
+/* What goes on after the loop does not wait for ever to be told that it is in no step. */
+static void long_after(void **state) {
+  (void)state;
+  train();
+  train();
+  for (int i = 0; i < 1000; i++) {
+    assert_true(i < 300 || scope_count(scope_get(), SPAN_STEP) == 0);
+    leave(enter("after"));
+  }
+  train();
+  for (int i = 0; i < 1000; i++)
+    forward(false);
+  assert_int_equal(scope_count(scope_get(), SPAN_STEP), 0);
+  finish();
+  assert_int_equal(many("step"), 3);
+  assert_int_equal(many_in("after", "step"), 0);
+  assert_int_equal(many_in("forward", "step"), 3);
+}
+
 static void warm_up(void **state) {
   (void)state;
   forward(true);
@@ -275,6 +325,9 @@ int main(void) {
       cmocka_unit_test_setup(closures, without_loader),
       cmocka_unit_test_setup(a_loader_after_all, without_loader),
       cmocka_unit_test_setup(a_loader_was_made, without_loader),
+      cmocka_unit_test_setup(loader_of_another_thread, without_loader),
+      cmocka_unit_test_setup(work_before_a_framework_runs, without_loader),
+      cmocka_unit_test_setup(long_after, without_loader),
       cmocka_unit_test_setup(warm_up, without_loader),
       cmocka_unit_test_setup(at_random, without_loader),
   };

@@ -184,6 +184,47 @@ print(len(os.listdir("/proc/self/fd")) < 30)
 
 
 @test_each(PYTHONS, python_label)
+def what_we_call_changes_the_session(case, python):
+    """A number that is read for a mark is an object of the script's, and while it answers, another thread ends the session and begins one."""
+    need_store()
+    case.collect()
+    package = case.folder / "keras"
+    (package / "src" / "engine").mkdir(parents=True)
+    (package / "__init__.py").write_text("__version__ = '3.0.0'\n")
+    (package / "src" / "__init__.py").touch()
+    (package / "src" / "engine" / "__init__.py").touch()
+    (package / "src" / "engine" / "training.py").write_text("class Model:\n    def train_on_batch(self, x):\n        return {'loss': x, 'same': x}\n")
+    r = case.run([python, case.script(r"""
+import cirron as ci, threading
+ci.profile(output="none")
+from keras.src.engine.training import Model
+
+def change():
+    ci.shutdown()
+    ci.profile(output="none")
+
+class ndarray:
+    turns = 0
+    def __float__(self):
+        ndarray.turns += 1
+        t = threading.Thread(target=change)
+        t.start()
+        t.join()
+        return 1.0
+
+for i in range(10):
+    with ci.scope("around"):
+        Model().train_on_batch(ndarray())
+    with ci.scope("after"):
+        pass
+print(ndarray.turns)
+""")], env={"PYTHONPATH": str(case.folder)})
+    case.equal((r.rc, r.out, r.err), (0, "10\n", ""), "the run")
+    st = store(case, 11, faults=False)
+    case.equal((len(st.of("around")), len(st.of("after"))), (10, 10), "scopes")
+
+
+@test_each(PYTHONS, python_label)
 def other_interpreters_are_in_the_way(case, python):
     """Since 3.12 one may have a GIL of its own, and be in the middle of anything: said, nothing breaks. Before, it is as any thread."""
     r = case.run([python, case.script(r"""

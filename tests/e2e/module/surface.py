@@ -244,8 +244,15 @@ class Scopes(Test):
             with owner.scope:
                 owner.scope.__enter__().attrs["owner"] = owner
 
+        def name_of_its_own(owner):
+            class Name(str):
+                pass
+
+            name = Name("name_of_its_own")
+            name.owner, name.scope = owner, ci.scope(name)
+
         gc.collect()
-        for make in (given, later, left_open, second_use):
+        for make in (given, later, left_open, second_use, name_of_its_own):
             owner = Owner()
             make(owner)
             gone = weakref.ref(owner)
@@ -254,6 +261,39 @@ class Scopes(Test):
             self.assertIsNone(gone(), make.__name__)
         got = Spans()
         self.assertEqual([(s["name"], s["closed"]) for s in got.spans], [("later", True), ("left_open", True), ("second_use", True), ("second_use", True)])
+
+    def test_cycle_through_a_further_use(self):
+        class Owner:
+            pass
+
+        owner = Owner()
+        scope = ci.scope("plain")
+        scope.__enter__()
+        scope.__enter__().attrs["all"] = scope, owner  # which is never left
+        gone = weakref.ref(owner)
+        del owner, scope
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_dies_while_what_it_holds_leaves_another(self):
+        outer = ci.scope("outer")
+
+        class Leaves:
+            def __del__(self):
+                outer.__exit__(None, None, None)
+
+        outer.__enter__()
+        dying = ci.scope("dying")
+        dying.__enter__().attrs["x"] = 1
+        dying.__enter__().attrs["d"] = Leaves()
+        del dying
+        gc.collect()
+        for i in range(1000):
+            with ci.scope("after", i, a=1):
+                pass
+        got = Spans()
+        self.assertTrue(all(s["closed"] for s in got.spans))
+        self.assertEqual(len(got.spans), 1003)
 
     def test_attributes_of_a_scope_that_was_collected(self):
         """A finalizer may still hold it."""
