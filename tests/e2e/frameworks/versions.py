@@ -157,6 +157,34 @@ def odd_versions(t):
 
 
 @test
+def a_module_that_runs_again(t):
+    """More is missing than can be named; and what was, is there when the module is loaded once more."""
+    folder = t.folder / "packages/keras/src"
+    for name in ("callbacks", "backend/torch", "backend/jax", "backend/tensorflow"):
+        (folder / name).mkdir(parents=True)
+    for path in ("../__init__.py", "__init__.py", "callbacks/__init__.py", "callbacks/callback_list.py", "backend/__init__.py",
+                 *(f"backend/{x}/{y}.py" for x in ("torch", "jax", "tensorflow") for y in ("__init__", "trainer"))):
+        (folder / path).write_text("__version__ = '99.0'\n" if path.startswith("..") else "")
+    later = "class CallbackList:\n" + "".join(f"    def {x}(self, logs=None): pass\n" for x in ("on_train_begin", "on_train_end", "on_test_begin"))
+    r = t.run([t.python, t.script(f"""
+import cirron as ci, importlib, pathlib
+import keras.src.callbacks, keras.src.callbacks.callback_list as module
+for x in "torch", "jax", "tensorflow":
+    importlib.import_module(f"keras.src.backend.{{x}}.trainer")
+before = ci.health()["frameworks"]["keras"]
+pathlib.Path(module.__file__).write_text({later!r})
+importlib.invalidate_caches()
+importlib.reload(module)
+after = ci.health()["frameworks"]["keras"]
+print(before["observed"], len(before["missing"]), after["observed"], len(after["missing"]))
+with ci.scope("x"):
+    pass
+""")], env={"PYTHONPATH": t.folder / "packages", "PYTHONDONTWRITEBYTECODE": 1, "CIRRON_AUTOSTART": 0})
+    t.equal((r.rc, r.out), (0, "0 24 3 21\n"), "the run")
+    t.equal(r.err.count("\n"), 1, "lines: " + r.err)
+
+
+@test
 def only_where_something_is_recorded(t):
     package(t, "99.0.1")
     package(t, "0.4.1", name="torch")
