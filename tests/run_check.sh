@@ -116,7 +116,7 @@ fi
 room 1
 wait "$works"
 if [ -n "$there" ]; then
-  for name in $(grep -l '^@alone' tests/e2e/*/*.py | cut -d/ -f3 | sort -u); do
+  for name in $(grep -l '^@alone' tests/e2e/*/*.py tests/fault/kills/*.py | cut -d/ -f3 | sort -u); do
     alone "e2e-$name" "tests/e2e/$name/run.sh"
   done
   for python in "${with_torch[@]}"; do

@@ -16,7 +16,7 @@ import sys
 import time
 
 import harness
-from harness import BUILD, QUERY, TORCH_PYTHON, Skip, clean_env, test, test_each, until
+from harness import BUILD, QUERY, TORCH_PYTHON, Skip, alone, clean_env, test, test_each, until
 
 JOB = BUILD / "kills_job"
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
@@ -177,6 +177,7 @@ def end_of(case, pid, expected):
 
 
 @test_each((False, True), {False: "steady", True: "at once"}.get)
+@alone
 def the_collector_is_killed(case, at_once):
     """Under load, again and again, on the same store and socket: nothing missing, nothing doubled. A collector that dies before it has
     committed anything is one that the agent waits for, up to 5 s: then the rings may fill, and what is dropped is counted exactly."""
