@@ -65,9 +65,7 @@ struct loop {
   bool batch_waiting;                    /* an item was handed out that no step holds */
   bool step_by_load;                     /* the request that is open now opened it */
   bool inferred;                         /* from updates alone (loop_infer.h) */
-  unsigned idle;                         /* then: what came since the last update and is no work for the next */
-  uint64_t work_ns;                      /* then: the first work for the next step, or a scope around it that is closed; or 0 */
-  uint64_t work_parent;                  /* span under which that is */
+  bool works;                            /* work for the next inferred one has begun */
   uint64_t next_start_ns;                /* where the next step will begin: the first item after settled_ns, or 0 */
   uint64_t next_parent;                  /* span under which that item lies */
   uint64_t adopt_since_ns;               /* once real, this step begins here and holds what adopt_parent got since then; or 0 */
@@ -88,6 +86,10 @@ struct loop {
   uint64_t fetched_parent;             /* span under which that is */
   uint64_t run_updated_ns;             /* when the last update in a run ended */
   struct loop_run runs[LOOP_MAX_RUNS]; /* outermost first */
+
+  unsigned idle;        /* where it is inferred: what came since the last update and is no work for the next */
+  uint64_t work_ns;     /* where that began, with a scope around it that is closed */
+  uint64_t work_parent; /* span under which that is */
 };
 
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
@@ -122,10 +124,11 @@ static inline void loop_closed(struct loop *loop, const struct span *span, uint6
       end_ns > loop->settled_ns) {
     loop->settled_ns = end_ns;
     loop->step->has_children = false;
-    loop->work_ns = 0;
+    loop->works = false;
   }
-  if (unlikely(loop->work_ns && span->id == loop->work_parent)) {
-    loop->work_ns = span->start_ns > loop->last_end_ns ? span->start_ns : 0;
+  if (unlikely(loop->works) && span->id == loop->work_parent) {
+    loop->works = span->start_ns > loop->last_end_ns;
+    loop->work_ns = span->start_ns;
     loop->work_parent = span->parent;
   }
 }

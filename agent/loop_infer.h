@@ -14,7 +14,7 @@ extern bool infer_off; /* there are loaders */
 
 /* A training-mode forward or a backward begins. */
 static inline bool infer_wants_work(const struct loop *l) {
-  return unlikely(!infer_off) && !l->work_ns;
+  return unlikely(!infer_off) && !l->works;
 }
 COLD void infer_work(struct scope *scope, struct loop *l);
 

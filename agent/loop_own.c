@@ -68,7 +68,7 @@ uint64_t own_begin(struct scope *scope, enum loop_run_kind kind, const void *obj
   uint64_t now = scope_clock(scope);
   const struct loop_run *outer = own_training(scope);
   bool inner = outer && (outer->inner || epoch_of(scope, outer) || step_of(scope, outer));
-  l->work_ns = 0;
+  l->works = false;
   if (kind == RUN_TRAINING) {
     infer_end(scope, l);
     torch_ends(scope, l, now);

@@ -84,7 +84,7 @@ HOT void step_finish(struct scope *scope, struct loop *l) {
       below->has_children = true;
     scope_move(scope, l->step_id, l->settled_ns, s->parent);
   }
-  if (l->work_parent == l->step_id) /* it came after */
+  if (unlikely(l->works) && l->work_parent == l->step_id) /* it came after */
     l->work_parent = s->parent;
   l->next_parent = s->parent;
   l->last_end_ns = l->settled_ns;
