@@ -3,7 +3,7 @@
 LIGHTNING names the package: lightning.pytorch or pytorch_lightning, which hold the same code.
 """
 from harness import test, test_each
-from parts import run_parts
+from parts import one_inside_another, run_parts
 
 LIGHTNING = '''
 import contextlib, importlib, io, logging
@@ -662,22 +662,10 @@ def rate_is_looked_for():  # trains a little, and takes it back
 ''')
     busy = parts["busy_callback"]
     busy.counts(step=10, epoch=2, eval=busy.own["evals"] + 2)
-    t.equal(busy.indices("step"), [*range(10)], "busy_callback: steps")
-    t.equal([(v, s["name"]) for v, s in busy.marks("begun")], [(i, "mine") for i in range(10)], "busy_callback: marks in scopes")
-    t.equal([(v, s["name"]) for v, s in busy.marks("ended")], [(i + 1, "step") for i in range(10)], "busy_callback: marks on steps")
-    t.equal({busy.st.parent(s)["name"] for s in busy.of("after")}, {"epoch"}, "busy_callback: scopes between steps")
+    one_inside_another(t, parts)
     t.equal([(v, s["index"]) for v, s in busy.marks("loss_step", "point")], [(v, i) for i, (v, _) in enumerate(logged(busy, "loss_step"))],
             "busy_callback: loss")
-    by_hand = parts["by_hand"]
-    t.equal(by_hand.own, [5, 5], "by_hand: its state")
-    by_hand.counts(step=10, epoch=2)
-    looked = parts["looked_at"]
-    t.equal((looked.own["step"], looked.indices("step")), (10, [*range(10)]), "looked_at: steps")
-    t.equal([looked.st.parent(s)["name"] for s in looked.of("epoch")], ["looked_at"] * 2, "looked_at: above the epochs")
-    st = looked.st
-    for scope in st.of("in the thread"):
-        t.equal((len(st.inside(scope, "step")), len(st.inside(scope, "epoch"))), (10, 2), "spans of a thread")
-    t.equal(parts["threads"].own, [10, 10], "threads")
     rate = parts["rate_is_looked_for"]
+    st = rate.st
     earnest = st.of("in earnest")[0]
     t.equal(([s["index"] for s in st.inside(earnest, "step")], rate.own["step"]), ([*range(10)], 10), "rate_is_looked_for")

@@ -86,3 +86,22 @@ def run_parts(t, body, **env):
             name, own = json.loads(line)
             parts[name] = Part(t, st, name, own)
     return parts
+
+
+def one_inside_another(t, parts):
+    """Two epochs of five steps by a Trainer: with a callback that trains and marks, in epochs by hand, with a loader that was looked at, in threads."""
+    busy = parts["busy_callback"]
+    t.equal(busy.indices("step"), [*range(10)], "busy_callback: steps")
+    t.equal([(v, s["name"]) for v, s in busy.marks("begun")], [(i, "mine") for i in range(10)], "busy_callback: marks in scopes")
+    t.equal([(v, s["name"]) for v, s in busy.marks("ended")], [(i + 1, "step") for i in range(10)], "busy_callback: marks on steps")
+    t.equal({busy.st.parent(s)["name"] for s in busy.of("after")}, {"epoch"}, "busy_callback: scopes between steps")
+    by_hand = parts["by_hand"]
+    t.equal(by_hand.own, [5, 5], "by_hand: its state")
+    by_hand.counts(step=10, epoch=2)
+    looked = parts["looked_at"]
+    t.equal((looked.own["step"], looked.indices("step")), (10, [*range(10)]), "looked_at: steps")
+    t.equal([looked.st.parent(s)["name"] for s in looked.of("epoch")], ["looked_at"] * 2, "looked_at: above the epochs")
+    st = looked.st
+    for scope in st.of("in the thread"):
+        t.equal((len(st.inside(scope, "step")), len(st.inside(scope, "epoch"))), (10, 2), "spans of a thread")
+    t.equal(parts["threads"].own, [10, 10], "threads")

@@ -1,6 +1,6 @@
 """The Trainer of transformers: epochs, steps, evaluations and marks are those of its TrainerState."""
 from harness import test
-from parts import run_parts
+from parts import one_inside_another, run_parts
 
 TRAINER = '''
 import torch
@@ -384,18 +384,5 @@ def threads():
     t.equal(len(alone.of("eval")), 1, "loop_of_its_own: evaluation by torch afterwards")
     busy = parts["busy_callback"]
     busy.counts(step=10, epoch=2, eval=2)
-    t.equal(busy.indices("step"), [*range(10)], "busy_callback: steps")
-    t.equal([(v, s["name"]) for v, s in busy.marks("begun")], [(i, "mine") for i in range(10)], "busy_callback: marks in scopes")
-    t.equal([(v, s["name"]) for v, s in busy.marks("ended")], [(i + 1, "step") for i in range(10)], "busy_callback: marks on steps")
-    t.equal({busy.st.parent(s)["name"] for s in busy.of("after")}, {"epoch"}, "busy_callback: scopes between steps")
+    one_inside_another(t, parts)
     t.equal([(v, s["index"] + 1) for v, s in busy.marks("loss", "point")], logged(busy, "loss"), "busy_callback: loss")
-    by_hand = parts["by_hand"]
-    t.equal(by_hand.own, [5, 5], "by_hand: its state")
-    by_hand.counts(step=10, epoch=2)
-    looked = parts["looked_at"]
-    t.equal((looked.own["step"], looked.indices("step")), (10, [*range(10)]), "looked_at: steps")
-    t.equal([looked.st.parent(s)["name"] for s in looked.of("epoch")], ["looked_at"] * 2, "looked_at: above the epochs")
-    st = looked.st
-    for scope in st.of("in the thread"):
-        t.equal((len(st.inside(scope, "step")), len(st.inside(scope, "epoch"))), (10, 2), "spans of a thread")
-    t.equal(parts["threads"].own, [10, 10], "threads")
