@@ -362,18 +362,31 @@ static void gather_open(const struct cli *cli, struct report *out) {
     add_open(out, stmt);
 }
 
-static void gather_sheds(const struct cli *cli, struct report *out) {
+/* The agent's own marks of this name: attributes, value, time. */
+static sqlite3_stmt *agents_marks(const struct cli *cli, const struct report *report, const char *name) {
   sqlite3_stmt *stmt = db_query(cli->store,
-                                "SELECT m.value, m.ts_ns, m.attrs FROM marks m JOIN names n USING (name) WHERE m.sid = ?"
-                                " AND n.text = '" SHED_MARK "' ORDER BY m.mark",
-                                out->session->sid);
+                                "SELECT m.attrs, m.value, m.ts_ns FROM marks m JOIN names n USING (name) WHERE m.sid = ?1"
+                                " AND n.text = ?2 ORDER BY m.mark",
+                                report->session->sid);
+  int error = sqlite3_bind_text(stmt, 2, name, -1, SQLITE_STATIC);
+  if (error != SQLITE_OK)
+    db_die(cli->store, "marks", error);
+  return stmt;
+}
+
+static json_t *attrs_of(sqlite3_stmt *mark) {
+  const char *text = (const char *)sqlite3_column_text(mark, 0);
+  return jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT);
+}
+
+static void gather_sheds(const struct cli *cli, struct report *out) {
+  sqlite3_stmt *stmt = agents_marks(cli, out, SHED_MARK);
   while (db_step(stmt)) {
-    const char *text = (const char *)sqlite3_column_text(stmt, 2);
-    json_t *attrs = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT);
+    json_t *attrs = attrs_of(stmt);
     out->sheds = buf_realloc(out->sheds, (out->sheds_count + 1) * sizeof *out->sheds);
     struct report_shed *shed = &out->sheds[out->sheds_count++];
-    shed->what = copy(stmt, 0, &shed->what_len);
-    shed->ts_ns = sqlite3_column_int64(stmt, 1);
+    shed->what = copy(stmt, 1, &shed->what_len);
+    shed->ts_ns = sqlite3_column_int64(stmt, 2);
     shed->share = json_number_value(json_object_get(attrs, "cost_ppm")) / 1e6;
     json_decref(attrs);
   }
@@ -411,13 +424,9 @@ static struct report_framework framework_of(const json_t *attrs) {
 
 /* Of each package the last word counts. */
 static void gather_frameworks(const struct cli *cli, struct report *out) {
-  sqlite3_stmt *stmt = db_query(cli->store,
-                                "SELECT m.attrs FROM marks m JOIN names n USING (name) WHERE m.sid = ?"
-                                " AND n.text = '" FRAMEWORK_MARK "' ORDER BY m.mark",
-                                out->session->sid);
+  sqlite3_stmt *stmt = agents_marks(cli, out, FRAMEWORK_MARK);
   while (db_step(stmt)) {
-    const char *text = (const char *)sqlite3_column_text(stmt, 0);
-    json_t *attrs = jsontext_parse(text, text ? strlen(text) : 0, JSON_OBJECT);
+    json_t *attrs = attrs_of(stmt);
     struct report_framework f = framework_of(attrs);
     size_t at = 0;
     json_decref(attrs);
