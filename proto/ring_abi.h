@@ -36,7 +36,7 @@
 #define RING_MAGIC 0x31676e6972726963ull  /* "cirring1", little endian */
 #define SEGMENT_MAGIC 0x31676573726963ull /* "cirseg1" */
 #define RING_ABI_MAJOR 1
-#define RING_ABI_MINOR 2 /* 1: RING_AFTER, 2: SPAN_COLLECTIVE */
+#define RING_ABI_MINOR 3 /* 1: RING_AFTER, 2: SPAN_COLLECTIVE, 3: snapshot_wanted */
 
 #define RING_PAGE 4096u
 #define RING_CELL 64u
@@ -200,6 +200,9 @@ struct ring_segment {
   uint64_t dropped_rings; /* spans and marks of threads for which no ring could be made */
   uint64_t overhead_ns;   /* what the agent measured of its own cost */
   uint64_t pad1[3];
+  /* From the collector, and the only thing here that it writes: counts up when a snapshot is asked for at the end of the next step. */
+  uint64_t snapshot_wanted;
+  uint64_t pad2[7];
 };
 
 static_assert(sizeof(struct ring_span) == RING_CELL, "ring_span is one cell");
