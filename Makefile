@@ -54,7 +54,8 @@ HARD_LD := -pie -Wl,-z,relro -Wl,-z,now
 # Where a distribution keeps libraries of this machine's kind: lib/TRIPLET.
 TRIPLET := $(or $(shell $(CC) -print-multiarch 2>/dev/null),x86_64-linux-gnu)
 
-AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c))
+# What the agent shares with collectord: the statistics of tensors, compiled once more as all of it is.
+AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c)) $(patsubst %.c,$(B)/agent/%.o,$(wildcard proto/tensor_*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))
 GEN_O := $(B)/gen/proto/cirron.pb-c.o
 COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collectord is the program, no folder
@@ -106,6 +107,10 @@ $(B)/ext/%.o: %.c
 
 $(B)/agent/%.o: agent/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
+	$(Q)$(CC) $(BASE) $(AGENT_CF) $(AGENT_LTO) -c -o $@ $<
+
+$(B)/agent/proto/%.o: proto/%.c
+	@mkdir -p $(@D); echo "  CC    $< (agent)"
 	$(Q)$(CC) $(BASE) $(AGENT_CF) $(AGENT_LTO) -c -o $@ $<
 
 $(B)/obj/collectord/%.o: collectord/%.c $(B)/gen/proto/cirron.pb-c.h

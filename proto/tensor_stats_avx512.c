@@ -1,0 +1,425 @@
+/* The kernels of tensor_kernel.h with AVX-512 as of Ice Lake and Zen 4. 64 numbers go round at a time: types that a float32 holds exactly
+ * in four registers of floats, the others in eight of doubles.
+ *
+ * A histogram is counted without a table in memory: each number's bin is a byte; a permutation turns it into one bit of eight; a
+ * transposition of bits (GFNI) brings the bits of eight numbers together in a byte for each bin, whose population count is added to
+ * bytes, which are emptied into wide counters before they can run over.
+ */
+#if defined __x86_64__
+#include "tensor_kernel.h"
+
+#include <immintrin.h>
+#include <stdbool.h>
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bitalg,gfni,fma,f16c,popcnt")))
+#define INLINE TARGET static inline __attribute__((always_inline))
+#define UNLIKELY(x) __builtin_expect(x, 0)
+
+enum { AT_ONCE = 64, BEFORE_EMPTYING = 16 };
+
+/* ---- numbers ---- */
+
+/* Held exactly by a float32. `type` is a constant wherever this is called. */
+#define IS_NARROW(type)                                                                                                        \
+  ((type) != TENSOR_F64 && (type) != TENSOR_I32 && (type) != TENSOR_U32 && (type) != TENSOR_I64 && (type) != TENSOR_U64)
+
+static const uint8_t sizes[TENSOR_DTYPES] = {
+#define SIZE(type, name, size) [TENSOR_##type] = (size),
+    TENSOR_EACH_TYPE(SIZE)};
+#define AT(type, data, i) ((const uint8_t *)(data) + (size_t)(i)*sizes[type])
+
+INLINE __m512 load16(enum tensor_dtype type, const void *data, size_t i) {
+  const void *p = AT(type, data, i);
+  switch (type) {
+  case TENSOR_F16:
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+  case TENSOR_BF16:
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+  case TENSOR_I8:
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+  case TENSOR_I16:
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(p)));
+  case TENSOR_U8:
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)));
+  case TENSOR_U16:
+    return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)));
+  case TENSOR_BOOL:
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_min_epu8(_mm_loadu_si128(p), _mm_set1_epi8(1))));
+  default:
+    return _mm512_loadu_ps(p);
+  }
+}
+
+INLINE __m512d load8(enum tensor_dtype type, const void *data, size_t i) {
+  const void *p = AT(type, data, i);
+  switch (type) {
+  case TENSOR_F32:
+    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+  case TENSOR_F16:
+    return _mm512_cvtps_pd(_mm256_cvtph_ps(_mm_loadu_si128(p)));
+  case TENSOR_BF16:
+    return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)));
+  case TENSOR_I8:
+    return _mm512_cvtepi32_pd(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+  case TENSOR_I16:
+    return _mm512_cvtepi32_pd(_mm256_cvtepi16_epi32(_mm_loadu_si128(p)));
+  case TENSOR_U8:
+    return _mm512_cvtepi32_pd(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)));
+  case TENSOR_U16:
+    return _mm512_cvtepi32_pd(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)));
+  case TENSOR_BOOL:
+    return _mm512_cvtepi32_pd(_mm256_cvtepu8_epi32(_mm_min_epu8(_mm_loadl_epi64(p), _mm_set1_epi8(1))));
+  case TENSOR_I32:
+    return _mm512_cvtepi32_pd(_mm256_loadu_si256(p));
+  case TENSOR_U32:
+    return _mm512_cvtepu32_pd(_mm256_loadu_si256(p));
+  case TENSOR_I64:
+    return _mm512_cvtepi64_pd(_mm512_loadu_si512(p));
+  case TENSOR_U64:
+    return _mm512_cvtepu64_pd(_mm512_loadu_si512(p));
+  default:
+    return _mm512_loadu_pd(p);
+  }
+}
+
+enum { CLASS_NAN = 0x81, CLASS_INF = 0x08, CLASS_NEG_INF = 0x10, CLASS_OTHER = CLASS_NAN | CLASS_INF | CLASS_NEG_INF };
+
+/* ---- counting ---- */
+
+/* Eight bins a group: of each 64 bit lane, byte i counts bin i. */
+struct counter {
+  __m512i bytes, wide;
+};
+
+INLINE void counter_add(struct counter *c, __m512i one_hot) {
+  const __m512i identity = _mm512_set1_epi64((long long)0x8040201008040201ull);
+  c->bytes = _mm512_add_epi8(c->bytes, _mm512_popcnt_epi8(_mm512_gf2p8affine_epi64_epi8(identity, one_hot, 0)));
+}
+
+INLINE void counter_empty(struct counter *c) {
+  const uint64_t one = 0x0101010101010101, column = 0x3830282018100800; /* byte 0 of each lane, byte 1 of each lane... */
+  const __m512i columns = _mm512_set_epi64(column + 7 * one, column + 6 * one, column + 5 * one, column + 4 * one,
+                                           column + 3 * one, column + 2 * one, column + one, column);
+  c->wide = _mm512_add_epi64(c->wide, _mm512_sad_epu8(_mm512_permutexvar_epi8(columns, c->bytes), _mm512_setzero_si512()));
+  c->bytes = _mm512_setzero_si512();
+}
+
+INLINE void counter_take(const struct counter *c, uint32_t counts[8]) {
+  uint64_t wide[8];
+  _mm512_storeu_si512(wide, c->wide);
+  for (int i = 0; i < 8; i++)
+    counts[i] += (uint32_t)wide[i];
+}
+
+/* A byte of each of four registers of words: byte `which` of a, b, c, d, in some order. */
+INLINE __m512i bytes_of(__m512i a, __m512i b, __m512i c, __m512i d, int which) {
+  const __m512i to = _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), _mm512_set1_epi8((char)which));
+  __m512i r = _mm512_shuffle_epi8(d, to);
+  r = _mm512_mask_shuffle_epi8(r, 0x1111111111111111, a, to);
+  r = _mm512_mask_shuffle_epi8(r, 0x2222222222222222, b, to);
+  return _mm512_mask_shuffle_epi8(r, 0x4444444444444444, c, to);
+}
+
+/* ---- moments ---- */
+
+/* Bytes are the upper seven bits of a float's exponent plus one, which are the same for the two octaves of a bin; 40 is bin 0. */
+enum { BIN_0 = 40 };
+
+struct magnitudes {
+  __m512i table[4];
+  struct counter counter[4];
+};
+
+INLINE void magnitudes_begin(struct magnitudes *m) {
+  uint8_t table[4][64] = {{0}};
+  for (int q = 0; q < 128; q++) {
+    int bin = q < BIN_0 ? 0 : q >= BIN_0 + TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : q - BIN_0;
+    table[bin / 8][q % 64] |= (uint8_t)(1u << (bin % 8));
+  }
+  for (int g = 0; g < 4; g++) {
+    m->table[g] = _mm512_loadu_si512(table[g]);
+    m->counter[g].bytes = m->counter[g].wide = _mm512_setzero_si512();
+  }
+}
+/* The first three groups are of bytes below 64, the last one of those above: 40 + 24. */
+_Static_assert(BIN_0 + 24 == 64, "a table is one register");
+
+INLINE void magnitudes_add(struct magnitudes *m, __m512i q) {
+  __mmask64 high = _mm512_test_epi8_mask(q, _mm512_set1_epi8(0x40));
+  for (int g = 0; g < 4; g++)
+    counter_add(&m->counter[g], _mm512_maskz_permutexvar_epi8(g < 3 ? ~high : high, q, m->table[g]));
+}
+
+INLINE void magnitudes_empty(struct magnitudes *m) {
+  for (int g = 0; g < 4; g++)
+    counter_empty(&m->counter[g]);
+}
+
+/* What is 0 or not finite was counted in bin 0. */
+INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, uint32_t others) {
+  for (int g = 0; g < 4; g++)
+    counter_take(&m->counter[g], block->magnitude + 8 * g);
+  block->magnitude[0] -= others;
+}
+
+struct moments {
+  __m512d sum[4], sum_sq[4];
+};
+
+INLINE void moments_add(struct moments *m, int i, __m512d x) {
+  m->sum[i & 3] = _mm512_add_pd(m->sum[i & 3], x);
+  m->sum_sq[i & 3] = _mm512_fmadd_pd(x, x, m->sum_sq[i & 3]);
+}
+
+INLINE double total(const __m512d x[4]) {
+  return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_add_pd(x[0], x[1]), _mm512_add_pd(x[2], x[3])));
+}
+
+INLINE void moments_begin(struct moments *m) {
+  for (int i = 0; i < 4; i++)
+    m->sum[i] = m->sum_sq[i] = _mm512_setzero_pd();
+}
+
+struct others {
+  uint32_t nans, infs, neg_infs, zeros;
+};
+
+/* Counts zeros and what is not finite among 16 floats, and takes the latter out of the range. True: there are some. */
+INLINE bool narrow_others(__m512 *x, __m512 *low, __m512 *high, struct others *o) {
+  o->zeros += (uint32_t)__builtin_popcount(_mm512_testn_epi32_mask(_mm512_castps_si512(*x), _mm512_set1_epi32(0x7fffffff)));
+  __mmask16 others = _mm512_fpclass_ps_mask(*x, CLASS_OTHER);
+  *low = _mm512_mask_min_ps(*low, (__mmask16)~others, *low, *x);
+  *high = _mm512_mask_max_ps(*high, (__mmask16)~others, *high, *x);
+  if (!others)
+    return false;
+  o->nans += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_NAN));
+  o->infs += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_INF));
+  o->neg_infs += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_NEG_INF));
+  *x = _mm512_mask_mov_ps(*x, others, _mm512_setzero_ps());
+  return true;
+}
+
+INLINE bool wide_others(__m512d *x, __m512d *low, __m512d *high, struct others *o) {
+  const __m512i magnitude = _mm512_set1_epi64(0x7fffffffffffffff);
+  o->zeros += (uint32_t)__builtin_popcount(_mm512_testn_epi64_mask(_mm512_castpd_si512(*x), magnitude));
+  __mmask8 others = _mm512_fpclass_pd_mask(*x, CLASS_OTHER);
+  *low = _mm512_mask_min_pd(*low, (__mmask8)~others, *low, *x);
+  *high = _mm512_mask_max_pd(*high, (__mmask8)~others, *high, *x);
+  if (!others)
+    return false;
+  o->nans += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_NAN));
+  o->infs += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_INF));
+  o->neg_infs += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_NEG_INF));
+  *x = _mm512_mask_mov_pd(*x, others, _mm512_setzero_pd());
+  return true;
+}
+
+/* Exponents of four registers of words, whose sum with `one` has them in its upper byte. */
+INLINE __m512i narrow_exponents(const __m512 x[4]) {
+  const __m512i one = _mm512_set1_epi32(0x00800000);
+  __m512i e[4];
+  for (int i = 0; i < 4; i++)
+    e[i] = _mm512_add_epi32(_mm512_castps_si512(x[i]), one);
+  return bytes_of(e[0], e[1], e[2], e[3], 3);
+}
+
+/* Of eight registers of doubles; cut to the bins there are, as a byte does not hold more. */
+INLINE __m512i wide_exponents(const __m512d x[8]) {
+  const __m512i one = _mm512_set1_epi32(0x00100000), mask = _mm512_set1_epi32(0x3ff);
+  __m512i e[4];
+  for (int i = 0; i < 4; i++) {
+    __m512i upper = _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(x[2 * i]), _mm512_castpd_ps(x[2 * i + 1]), 0xdd));
+    upper = _mm512_and_si512(_mm512_srli_epi32(_mm512_add_epi32(upper, one), 21), mask);
+    upper = _mm512_sub_epi32(upper, _mm512_set1_epi32(TENSOR_OCTAVES_BEFORE - BIN_0));
+    upper = _mm512_max_epi32(upper, _mm512_set1_epi32(BIN_0));
+    e[i] = _mm512_min_epi32(upper, _mm512_set1_epi32(BIN_0 + TENSOR_MAGNITUDES - 1));
+  }
+  return bytes_of(e[0], e[1], e[2], e[3], 0);
+}
+
+INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
+                         __m512 *low, __m512 *high, struct others *o) {
+  __m512 x[4];
+  for (int k = 0; k < 4; k++)
+    x[k] = load16(type, data, i + 16 * (size_t)k);
+  __m512i q = narrow_exponents(x);
+  magnitudes_add(magnitudes, q);
+  bool odd = false;
+  if (UNLIKELY(_mm512_testn_epi8_mask(q, _mm512_set1_epi8(0x7f)))) {
+    for (int k = 0; k < 4; k++)
+      odd |= narrow_others(&x[k], low, high, o);
+  } else {
+    for (int k = 0; k < 4; k++) {
+      *low = _mm512_min_ps(*low, x[k]);
+      *high = _mm512_max_ps(*high, x[k]);
+    }
+  }
+  if (UNLIKELY(odd)) {
+    for (int k = 0; k < 8; k++) {
+      __m256 half = k & 1 ? _mm512_extractf32x8_ps(x[k / 2], 1) : _mm512_castps512_ps256(x[k / 2]);
+      moments_add(m, k, _mm512_cvtps_pd(half));
+    }
+  } else {
+    for (int k = 0; k < 8; k++) /* from memory again: cheaper than the halves of a register */
+      moments_add(m, k, load8(type, data, i + 8 * (size_t)k));
+  }
+}
+
+INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
+                       __m512d *low, __m512d *high, struct others *o) {
+  __m512d x[8];
+  for (int k = 0; k < 8; k++)
+    x[k] = load8(type, data, i + 8 * (size_t)k);
+  __m512i q = wide_exponents(x);
+  magnitudes_add(magnitudes, q);
+  if (UNLIKELY(_mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8(BIN_0)))) {
+    for (int k = 0; k < 8; k++)
+      (void)wide_others(&x[k], low, high, o);
+  } else {
+    for (int k = 0; k < 8; k++) {
+      *low = _mm512_min_pd(*low, x[k]);
+      *high = _mm512_max_pd(*high, x[k]);
+    }
+  }
+  for (int k = 0; k < 8; k++)
+    moments_add(m, k, x[k]);
+}
+
+INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struct tensor_block *block) {
+  struct moments m;
+  struct magnitudes magnitudes;
+  struct others o = {0};
+  __m512 low = _mm512_set1_ps(__builtin_inff()), high = _mm512_set1_ps(-__builtin_inff());
+  __m512d wide_low = _mm512_set1_pd(__builtin_inf()), wide_high = _mm512_set1_pd(-__builtin_inf());
+  size_t whole = n - n % AT_ONCE, i = 0;
+  if (whole) {
+    moments_begin(&m);
+    magnitudes_begin(&magnitudes);
+    while (i < whole) {
+      size_t end = whole - i > BEFORE_EMPTYING * AT_ONCE ? i + BEFORE_EMPTYING * AT_ONCE : whole;
+      for (; i < end; i += AT_ONCE)
+        if (IS_NARROW(type))
+          narrow_chunk(type, data, i, &m, &magnitudes, &low, &high, &o);
+        else
+          wide_chunk(type, data, i, &m, &magnitudes, &wide_low, &wide_high, &o);
+      magnitudes_empty(&magnitudes);
+    }
+    block->nans += o.nans;
+    block->infs += o.infs;
+    block->neg_infs += o.neg_infs;
+    block->zeros += o.zeros;
+    magnitudes_take(&magnitudes, block, o.nans + o.infs + o.neg_infs + o.zeros);
+    block->low = IS_NARROW(type) ? (double)_mm512_reduce_min_ps(low) : _mm512_reduce_min_pd(wide_low);
+    block->high = IS_NARROW(type) ? (double)_mm512_reduce_max_ps(high) : _mm512_reduce_max_pd(wide_high);
+    block->sum = total(m.sum);
+    block->sum_sq = total(m.sum_sq);
+  }
+  if (n > whole)
+    tensor_kernels_scalar[type].moments(AT(type, data, whole), n - whole, block);
+}
+
+INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double factor, double pivot, double out[2]) {
+  struct moments m;
+  const __m512d f = _mm512_set1_pd(factor), p = _mm512_set1_pd(pivot);
+  size_t whole = n - n % AT_ONCE;
+  moments_begin(&m);
+  for (size_t i = 0; i < whole; i += AT_ONCE)
+    for (int k = 0; k < 8; k++) {
+      __m512d x = load8(type, data, i + 8 * (size_t)k);
+      __m512d d = type == TENSOR_F64 ? _mm512_sub_pd(_mm512_mul_pd(x, f), p) : _mm512_sub_pd(x, p);
+      moments_add(&m, k, _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER), d));
+    }
+  out[0] += total(m.sum);
+  out[1] += total(m.sum_sq);
+  if (n > whole)
+    tensor_kernels_scalar[type].sums(AT(type, data, whole), n - whole, factor, pivot, out);
+}
+
+/* ---- the histogram ---- */
+
+struct histogram {
+  struct counter counter[2];
+};
+
+/* A bin 0..15 a byte; of 0x80 and more in none. */
+INLINE void histogram_add(struct histogram *h, __m512i bin) {
+  const __m512i low = _mm512_set4_epi32(0, 0, (int)0x80402010, 0x08040201);
+  const __m512i high = _mm512_set4_epi32((int)0x80402010, 0x08040201, 0, 0);
+  counter_add(&h->counter[0], _mm512_shuffle_epi8(low, bin));
+  counter_add(&h->counter[1], _mm512_shuffle_epi8(high, bin));
+}
+
+/* The formula as it is told. */
+INLINE __m512i bins_exact(enum tensor_dtype type, const void *data, size_t i, const struct tensor_range *range) {
+  const __m512d f = _mm512_set1_pd(range->factor), low = _mm512_set1_pd(range->low), scale = _mm512_set1_pd(range->scale);
+  __m512i bin[4];
+  for (int k = 0; k < 4; k++) {
+    __m256i half[2];
+    for (int h = 0; h < 2; h++) {
+      __m512d x = load8(type, data, i + 16 * (size_t)k + 8 * (size_t)h);
+      __mmask8 finite = (__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER);
+      __m512d at = type == TENSOR_F64 ? _mm512_mul_pd(x, f) : x;
+      at = _mm512_mul_pd(_mm512_sub_pd(at, low), scale);
+      at = _mm512_min_pd(_mm512_max_pd(at, _mm512_setzero_pd()), _mm512_set1_pd(TENSOR_BINS - 1));
+      half[h] = _mm256_mask_mov_epi32(_mm256_set1_epi32(0x80), finite, _mm512_cvttpd_epi32(at));
+    }
+    bin[k] = _mm512_inserti64x4(_mm512_castsi256_si512(half[0]), half[1], 1);
+  }
+  return bytes_of(bin[0], bin[1], bin[2], bin[3], 0);
+}
+
+/* In floats first, bins being whole multiples of 2^16. The error is less than one of those, so all that is not next to such a multiple has
+ * the bin that the formula gives. What is not finite or below the range comes out as all ones. False: take the formula. */
+INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m512 low, __m512 scale, __m512i *bin) {
+  const __m512i top = _mm512_set1_epi32((TENSOR_BINS << 16) - 0x8000), fraction = _mm512_set1_epi32(0xfffe);
+  __m512i at[4];
+  unsigned odd = 0;
+  for (int k = 0; k < 4; k++) {
+    at[k] = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_sub_ps(load16(type, data, i + 16 * (size_t)k), low), scale));
+    odd |= _mm512_testn_epi32_mask(_mm512_add_epi32(at[k], _mm512_set1_epi32(1)), fraction);
+    at[k] = _mm512_min_epu32(at[k], top);
+  }
+  *bin = bytes_of(at[0], at[1], at[2], at[3], 2);
+  return !odd;
+}
+
+INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const struct tensor_range *range, uint32_t counts[]) {
+  struct histogram h;
+  for (int g = 0; g < 2; g++)
+    h.counter[g].bytes = h.counter[g].wide = _mm512_setzero_si512();
+  double fixed = range->scale * 0x1p16;
+  bool quick = IS_NARROW(type) && fixed >= 0x1p-126 && fixed <= 0x1p126;
+  const __m512 low = _mm512_set1_ps(IS_NARROW(type) ? (float)range->low : 0), scale = _mm512_set1_ps(quick ? (float)fixed : 0);
+  size_t whole = n - n % AT_ONCE, i = 0;
+  while (i < whole) {
+    size_t end = whole - i > BEFORE_EMPTYING * AT_ONCE ? i + BEFORE_EMPTYING * AT_ONCE : whole;
+    for (; i < end; i += AT_ONCE) {
+      __m512i bin;
+      if (UNLIKELY(!quick || !bins_quick(type, data, i, low, scale, &bin)))
+        bin = bins_exact(type, data, i, range);
+      histogram_add(&h, bin);
+    }
+    for (int g = 0; g < 2; g++)
+      counter_empty(&h.counter[g]);
+  }
+  for (int g = 0; g < 2; g++)
+    counter_take(&h.counter[g], counts + 8 * g);
+  if (n > whole)
+    tensor_kernels_scalar[type].bins(AT(type, data, whole), n - whole, range, counts);
+}
+
+#define KERNEL(type, name, size)                                                                                               \
+  TARGET static void moments_##name(const void *data, size_t n, struct tensor_block *block) {                                  \
+    moments_of(TENSOR_##type, data, n, block);                                                                                 \
+  }                                                                                                                            \
+  TARGET static void sums_##name(const void *data, size_t n, double factor, double pivot, double out[2]) {                     \
+    sums_of(TENSOR_##type, data, n, factor, pivot, out);                                                                       \
+  }                                                                                                                            \
+  TARGET static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) { \
+    bins_of(TENSOR_##type, data, n, range, counts);                                                                            \
+  }
+TENSOR_EACH_TYPE(KERNEL)
+
+#define ENTRY(type, name, size) [TENSOR_##type] = {moments_##name, sums_##name, bins_##name},
+const struct tensor_kernel tensor_kernels_avx512[TENSOR_DTYPES] = {TENSOR_EACH_TYPE(ENTRY)};
+#endif
