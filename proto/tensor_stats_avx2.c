@@ -12,6 +12,8 @@
 #define TARGET __attribute__((target("avx2,fma,f16c,popcnt")))
 #define INLINE TARGET static inline __attribute__((always_inline))
 #define UNLIKELY(x) __builtin_expect(x, 0)
+/* Short loops over registers: unrolled early, or their arrays stay in memory. */
+#define UNROLL _Pragma("GCC unroll 8")
 
 enum { AT_ONCE = 32 };
 
@@ -106,17 +108,21 @@ _Static_assert(TENSOR_BLOCK / AT_ONCE < 256, "a byte counts a block's");
 INLINE void bytes_count(const uint8_t *bin, size_t n, unsigned first, unsigned last, unsigned base, uint32_t *counts) {
   for (unsigned from = first; from <= last; from += COUNTED_AT_ONCE) {
     __m256i sum[COUNTED_AT_ONCE], of[COUNTED_AT_ONCE];
+    UNROLL
     for (int k = 0; k < COUNTED_AT_ONCE; k++) {
       sum[k] = _mm256_setzero_si256();
       of[k] = _mm256_set1_epi8((char)(from + (unsigned)k));
     }
     for (size_t i = 0; i < n; i += AT_ONCE) {
       __m256i b = _mm256_load_si256((const __m256i *)(bin + i));
+      UNROLL
       for (int k = 0; k < COUNTED_AT_ONCE; k++)
         sum[k] = _mm256_sub_epi8(sum[k], _mm256_cmpeq_epi8(b, of[k]));
     }
-    for (int k = 0; k < COUNTED_AT_ONCE && from + (unsigned)k <= last; k++)
-      counts[from + (unsigned)k - base] += bytes_total(sum[k]);
+    UNROLL
+    for (int k = 0; k < COUNTED_AT_ONCE; k++)
+      if (from + (unsigned)k <= last)
+        counts[from + (unsigned)k - base] += bytes_total(sum[k]);
   }
 }
 
@@ -150,6 +156,7 @@ struct moments {
 };
 
 INLINE void moments_begin(struct moments *m) {
+  UNROLL
   for (int i = 0; i < 4; i++)
     m->sum[i] = m->sum_sq[i] = _mm256_setzero_pd();
 }
@@ -232,6 +239,7 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
   const __m256i one = _mm256_set1_epi32(0x00800000), mask = _mm256_set1_epi8(0x7f);
   __m256 x[4];
   __m256i q[4];
+  UNROLL
   for (int k = 0; k < 4; k++) {
     x[k] = load8(type, data, i + 8 * (size_t)k);
     q[k] = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x[k]), one), 24);
@@ -239,18 +247,22 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
   __m256i bin = _mm256_and_si256(bytes_of(q[0], q[1], q[2], q[3]), mask);
   bool odd = false;
   if (UNLIKELY(magnitudes_add(magnitudes, i, bin))) {
+    UNROLL
     for (int k = 0; k < 4; k++)
       odd |= narrow_others(&x[k], low, high, o);
   } else {
+    UNROLL
     for (int k = 0; k < 4; k++) {
       *low = _mm256_min_ps(*low, x[k]);
       *high = _mm256_max_ps(*high, x[k]);
     }
   }
   if (UNLIKELY(odd)) {
+    UNROLL
     for (int k = 0; k < 8; k++)
       moments_add(m, k, _mm256_cvtps_pd(k & 1 ? _mm256_extractf128_ps(x[k / 2], 1) : _mm256_castps256_ps128(x[k / 2])));
   } else {
+    UNROLL
     for (int k = 0; k < 8; k++) /* from memory again: cheaper than the halves of a register */
       moments_add(m, k, load4(type, data, i + 4 * (size_t)k));
   }
@@ -269,19 +281,24 @@ INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struc
                        __m256d *low, __m256d *high, struct others *o) {
   __m256d x[8];
   __m256i q[4];
+  UNROLL
   for (int k = 0; k < 8; k++)
     x[k] = load4(type, data, i + 4 * (size_t)k);
+  UNROLL
   for (int k = 0; k < 4; k++)
     q[k] = wide_exponents(x[2 * k], x[2 * k + 1]);
   if (UNLIKELY(magnitudes_add(magnitudes, i, bytes_of(q[0], q[1], q[2], q[3])))) {
+    UNROLL
     for (int k = 0; k < 8; k++)
       (void)wide_others(&x[k], low, high, o);
   } else {
+    UNROLL
     for (int k = 0; k < 8; k++) {
       *low = _mm256_min_pd(*low, x[k]);
       *high = _mm256_max_pd(*high, x[k]);
     }
   }
+  UNROLL
   for (int k = 0; k < 8; k++)
     moments_add(m, k, x[k]);
 }
@@ -340,11 +357,12 @@ INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double f
   size_t whole = n - n % AT_ONCE;
   moments_begin(&m);
   for (size_t i = 0; i < whole; i += AT_ONCE)
-    for (int k = 0; k < 8; k++) {
-      __m256d x = load4(type, data, i + 4 * (size_t)k);
-      __m256d d = type == TENSOR_F64 ? _mm256_sub_pd(_mm256_mul_pd(x, f), p) : _mm256_sub_pd(x, p);
-      moments_add(&m, k, _mm256_andnot_pd(others_pd(x), d));
-    }
+    UNROLL
+  for (int k = 0; k < 8; k++) {
+    __m256d x = load4(type, data, i + 4 * (size_t)k);
+    __m256d d = type == TENSOR_F64 ? _mm256_sub_pd(_mm256_mul_pd(x, f), p) : _mm256_sub_pd(x, p);
+    moments_add(&m, k, _mm256_andnot_pd(others_pd(x), d));
+  }
   out[0] += total(m.sum);
   out[1] += total(m.sum_sq);
   if (n > whole)
@@ -359,8 +377,10 @@ enum { NO_BIN = 0xff };
 INLINE __m256i bins_exact(enum tensor_dtype type, const void *data, size_t i, const struct tensor_range *range) {
   const __m256d f = _mm256_set1_pd(range->factor), low = _mm256_set1_pd(range->low), scale = _mm256_set1_pd(range->scale);
   __m256i bin[4];
+  UNROLL
   for (int k = 0; k < 4; k++) {
     __m128i half[2];
+    UNROLL
     for (int h = 0; h < 2; h++) {
       __m256d x = load4(type, data, i + 8 * (size_t)k + 4 * (size_t)h);
       __m256d at = type == TENSOR_F64 ? _mm256_mul_pd(x, f) : x;
@@ -378,6 +398,7 @@ INLINE __m256i bins_exact(enum tensor_dtype type, const void *data, size_t i, co
 INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m256 low, __m256 scale, __m256i *bin) {
   const __m256i fraction = _mm256_set1_epi32(0xfffe);
   __m256i at[4], odd = _mm256_setzero_si256();
+  UNROLL
   for (int k = 0; k < 4; k++) {
     at[k] = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(load8(type, data, i + 8 * (size_t)k), low), scale));
     __m256i next = _mm256_and_si256(_mm256_add_epi32(at[k], _mm256_set1_epi32(1)), fraction);

@@ -14,6 +14,8 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bitalg,gfni,fma,f16c,popcnt")))
 #define INLINE TARGET static inline __attribute__((always_inline))
 #define UNLIKELY(x) __builtin_expect(x, 0)
+/* Short loops over registers: unrolled early, or their arrays stay in memory. */
+#define UNROLL _Pragma("GCC unroll 8")
 
 enum { AT_ONCE = 64, BEFORE_EMPTYING = 16 };
 
@@ -107,6 +109,7 @@ INLINE void counter_empty(struct counter *c) {
 INLINE void counter_take(const struct counter *c, uint32_t counts[8]) {
   uint64_t wide[8];
   _mm512_storeu_si512(wide, c->wide);
+  UNROLL
   for (int i = 0; i < 8; i++)
     counts[i] += (uint32_t)wide[i];
 }
@@ -136,6 +139,7 @@ INLINE void magnitudes_begin(struct magnitudes *m) {
     int bin = q < BIN_0 ? 0 : q >= BIN_0 + TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : q - BIN_0;
     table[bin / 8][q % 64] |= (uint8_t)(1u << (bin % 8));
   }
+  UNROLL
   for (int g = 0; g < 4; g++) {
     m->table[g] = _mm512_loadu_si512(table[g]);
     m->counter[g].bytes = m->counter[g].wide = _mm512_setzero_si512();
@@ -146,17 +150,20 @@ _Static_assert(BIN_0 + 24 == 64, "a table is one register");
 
 INLINE void magnitudes_add(struct magnitudes *m, __m512i q) {
   __mmask64 high = _mm512_test_epi8_mask(q, _mm512_set1_epi8(0x40));
+  UNROLL
   for (int g = 0; g < 4; g++)
     counter_add(&m->counter[g], _mm512_maskz_permutexvar_epi8(g < 3 ? ~high : high, q, m->table[g]));
 }
 
 INLINE void magnitudes_empty(struct magnitudes *m) {
+  UNROLL
   for (int g = 0; g < 4; g++)
     counter_empty(&m->counter[g]);
 }
 
 /* What is 0 or not finite was counted in bin 0. */
 INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, uint32_t others) {
+  UNROLL
   for (int g = 0; g < 4; g++)
     counter_take(&m->counter[g], block->magnitude + 8 * g);
   block->magnitude[0] -= others;
@@ -176,6 +183,7 @@ INLINE double total(const __m512d x[4]) {
 }
 
 INLINE void moments_begin(struct moments *m) {
+  UNROLL
   for (int i = 0; i < 4; i++)
     m->sum[i] = m->sum_sq[i] = _mm512_setzero_pd();
 }
@@ -218,6 +226,7 @@ INLINE bool wide_others(__m512d *x, __m512d *low, __m512d *high, struct others *
 INLINE __m512i narrow_exponents(const __m512 x[4]) {
   const __m512i one = _mm512_set1_epi32(0x00800000);
   __m512i e[4];
+  UNROLL
   for (int i = 0; i < 4; i++)
     e[i] = _mm512_add_epi32(_mm512_castps_si512(x[i]), one);
   return bytes_of(e[0], e[1], e[2], e[3], 3);
@@ -227,6 +236,7 @@ INLINE __m512i narrow_exponents(const __m512 x[4]) {
 INLINE __m512i wide_exponents(const __m512d x[8]) {
   const __m512i one = _mm512_set1_epi32(0x00100000), mask = _mm512_set1_epi32(0x3ff);
   __m512i e[4];
+  UNROLL
   for (int i = 0; i < 4; i++) {
     __m512i upper = _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(x[2 * i]), _mm512_castpd_ps(x[2 * i + 1]), 0xdd));
     upper = _mm512_and_si512(_mm512_srli_epi32(_mm512_add_epi32(upper, one), 21), mask);
@@ -240,26 +250,31 @@ INLINE __m512i wide_exponents(const __m512d x[8]) {
 INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
                          __m512 *low, __m512 *high, struct others *o) {
   __m512 x[4];
+  UNROLL
   for (int k = 0; k < 4; k++)
     x[k] = load16(type, data, i + 16 * (size_t)k);
   __m512i q = narrow_exponents(x);
   magnitudes_add(magnitudes, q);
   bool odd = false;
   if (UNLIKELY(_mm512_testn_epi8_mask(q, _mm512_set1_epi8(0x7f)))) {
+    UNROLL
     for (int k = 0; k < 4; k++)
       odd |= narrow_others(&x[k], low, high, o);
   } else {
+    UNROLL
     for (int k = 0; k < 4; k++) {
       *low = _mm512_min_ps(*low, x[k]);
       *high = _mm512_max_ps(*high, x[k]);
     }
   }
   if (UNLIKELY(odd)) {
+    UNROLL
     for (int k = 0; k < 8; k++) {
       __m256 half = k & 1 ? _mm512_extractf32x8_ps(x[k / 2], 1) : _mm512_castps512_ps256(x[k / 2]);
       moments_add(m, k, _mm512_cvtps_pd(half));
     }
   } else {
+    UNROLL
     for (int k = 0; k < 8; k++) /* from memory again: cheaper than the halves of a register */
       moments_add(m, k, load8(type, data, i + 8 * (size_t)k));
   }
@@ -268,19 +283,23 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
 INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
                        __m512d *low, __m512d *high, struct others *o) {
   __m512d x[8];
+  UNROLL
   for (int k = 0; k < 8; k++)
     x[k] = load8(type, data, i + 8 * (size_t)k);
   __m512i q = wide_exponents(x);
   magnitudes_add(magnitudes, q);
   if (UNLIKELY(_mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8(BIN_0)))) {
+    UNROLL
     for (int k = 0; k < 8; k++)
       (void)wide_others(&x[k], low, high, o);
   } else {
+    UNROLL
     for (int k = 0; k < 8; k++) {
       *low = _mm512_min_pd(*low, x[k]);
       *high = _mm512_max_pd(*high, x[k]);
     }
   }
+  UNROLL
   for (int k = 0; k < 8; k++)
     moments_add(m, k, x[k]);
 }
@@ -324,11 +343,12 @@ INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double f
   size_t whole = n - n % AT_ONCE;
   moments_begin(&m);
   for (size_t i = 0; i < whole; i += AT_ONCE)
-    for (int k = 0; k < 8; k++) {
-      __m512d x = load8(type, data, i + 8 * (size_t)k);
-      __m512d d = type == TENSOR_F64 ? _mm512_sub_pd(_mm512_mul_pd(x, f), p) : _mm512_sub_pd(x, p);
-      moments_add(&m, k, _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER), d));
-    }
+    UNROLL
+  for (int k = 0; k < 8; k++) {
+    __m512d x = load8(type, data, i + 8 * (size_t)k);
+    __m512d d = type == TENSOR_F64 ? _mm512_sub_pd(_mm512_mul_pd(x, f), p) : _mm512_sub_pd(x, p);
+    moments_add(&m, k, _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER), d));
+  }
   out[0] += total(m.sum);
   out[1] += total(m.sum_sq);
   if (n > whole)
@@ -353,8 +373,10 @@ INLINE void histogram_add(struct histogram *h, __m512i bin) {
 INLINE __m512i bins_exact(enum tensor_dtype type, const void *data, size_t i, const struct tensor_range *range) {
   const __m512d f = _mm512_set1_pd(range->factor), low = _mm512_set1_pd(range->low), scale = _mm512_set1_pd(range->scale);
   __m512i bin[4];
+  UNROLL
   for (int k = 0; k < 4; k++) {
     __m256i half[2];
+    UNROLL
     for (int h = 0; h < 2; h++) {
       __m512d x = load8(type, data, i + 16 * (size_t)k + 8 * (size_t)h);
       __mmask8 finite = (__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER);
@@ -374,6 +396,7 @@ INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m51
   const __m512i top = _mm512_set1_epi32((TENSOR_BINS << 16) - 0x8000), fraction = _mm512_set1_epi32(0xfffe);
   __m512i at[4];
   unsigned odd = 0;
+  UNROLL
   for (int k = 0; k < 4; k++) {
     at[k] = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_sub_ps(load16(type, data, i + 16 * (size_t)k), low), scale));
     odd |= _mm512_testn_epi32_mask(_mm512_add_epi32(at[k], _mm512_set1_epi32(1)), fraction);
@@ -385,6 +408,7 @@ INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m51
 
 INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const struct tensor_range *range, uint32_t counts[]) {
   struct histogram h;
+  UNROLL
   for (int g = 0; g < 2; g++)
     h.counter[g].bytes = h.counter[g].wide = _mm512_setzero_si512();
   double fixed = range->scale * 0x1p16;
@@ -399,9 +423,11 @@ INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const st
         bin = bins_exact(type, data, i, range);
       histogram_add(&h, bin);
     }
+    UNROLL
     for (int g = 0; g < 2; g++)
       counter_empty(&h.counter[g]);
   }
+  UNROLL
   for (int g = 0; g < 2; g++)
     counter_take(&h.counter[g], counts + 8 * g);
   if (n > whole)
