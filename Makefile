@@ -169,7 +169,7 @@ demo: setup-build
 	+$(Q)$(AGAIN) all
 	$(Q)B=$(B) tests/demo/run.sh
 bench: setup
-	+$(Q)$(AGAIN) all $(B)/span_cost
+	+$(Q)$(AGAIN) all $(B)/span_cost $(B)/bench/tensor_bench
 	$(Q)B=$(B) tests/bench/run.sh
 lint: $(B)/gen/proto/cirron.pb-c.h
 	$(Q)CF="$(CSTD) -D_GNU_SOURCE -DCIRRON_VERSION=\"0\" -DCIRRON_TRIPLET=\"t\" -I. -I$(B)/gen $(CF_D) $(CF_Q)" tests/run_lint.sh

@@ -257,7 +257,7 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
       *high = _mm256_max_ps(*high, x[k]);
     }
   }
-  if (UNLIKELY(odd)) {
+  if (type != TENSOR_F32 || UNLIKELY(odd)) {
     UNROLL
     for (int k = 0; k < 8; k++)
       moments_add(m, k, _mm256_cvtps_pd(k & 1 ? _mm256_extractf128_ps(x[k / 2], 1) : _mm256_castps256_ps128(x[k / 2])));
@@ -394,15 +394,15 @@ INLINE __m256i bins_exact(enum tensor_dtype type, const void *data, size_t i, co
 }
 
 /* In floats first, bins being whole multiples of 2^16. The error is less than one of those, so all that is not next to such a multiple has
- * the bin that the formula gives. What is not finite or too large comes out as the least number. False: take the formula. */
+ * the bin that the formula gives; next to 0 it has in any case, and many numbers may lie there. What is not finite or too large comes out as the least number. False: take the formula. */
 INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m256 low, __m256 scale, __m256i *bin) {
-  const __m256i fraction = _mm256_set1_epi32(0xfffe);
-  __m256i at[4], odd = _mm256_setzero_si256();
+  const __m256i fraction = _mm256_set1_epi32(0xfffe), zero = _mm256_setzero_si256();
+  __m256i at[4], odd = zero;
   UNROLL
   for (int k = 0; k < 4; k++) {
     at[k] = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(load8(type, data, i + 8 * (size_t)k), low), scale));
     __m256i next = _mm256_and_si256(_mm256_add_epi32(at[k], _mm256_set1_epi32(1)), fraction);
-    odd = _mm256_or_si256(odd, _mm256_cmpeq_epi32(next, _mm256_setzero_si256()));
+    odd = _mm256_or_si256(odd, _mm256_andnot_si256(_mm256_cmpeq_epi32(at[k], zero), _mm256_cmpeq_epi32(next, zero)));
     at[k] = _mm256_srai_epi32(at[k], 16);
   }
   /* signed and cut to 16 bits first, then to 0..255 */

@@ -114,58 +114,104 @@ INLINE void counter_take(const struct counter *c, uint32_t counts[8]) {
     counts[i] += (uint32_t)wide[i];
 }
 
-/* A byte of each of four registers of words: byte `which` of a, b, c, d, in some order. */
+/* One byte of each word of four registers, byte `which`, in some order: those of d stay where they are. */
 INLINE __m512i bytes_of(__m512i a, __m512i b, __m512i c, __m512i d, int which) {
-  const __m512i to = _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), _mm512_set1_epi8((char)which));
-  __m512i r = _mm512_shuffle_epi8(d, to);
-  r = _mm512_mask_shuffle_epi8(r, 0x1111111111111111, a, to);
-  r = _mm512_mask_shuffle_epi8(r, 0x2222222222222222, b, to);
-  return _mm512_mask_shuffle_epi8(r, 0x4444444444444444, c, to);
+  const __m512i from = _mm512_add_epi8(_mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0), _mm512_set1_epi8((char)which));
+  const __mmask64 first = 0x1111111111111111;
+  d = _mm512_mask_shuffle_epi8(d, first << (which ^ 1), a, from);
+  d = _mm512_mask_shuffle_epi8(d, first << (which ^ 2), b, from);
+  return _mm512_mask_shuffle_epi8(d, first << (which ^ 3), c, from);
+}
+
+/* Which of 16 bins: a byte 0..15; of 0x80 and more in none. */
+INLINE void pair_add(struct counter pair[2], __m512i bin) {
+  const __m512i low = _mm512_set4_epi32(0, 0, (int)0x80402010, 0x08040201);
+  const __m512i high = _mm512_set4_epi32((int)0x80402010, 0x08040201, 0, 0);
+  counter_add(&pair[0], _mm512_shuffle_epi8(low, bin));
+  counter_add(&pair[1], _mm512_shuffle_epi8(high, bin));
+}
+
+INLINE void pair_begin(struct counter pair[2]) {
+  pair[0].bytes = pair[0].wide = pair[1].bytes = pair[1].wide = _mm512_setzero_si512();
+}
+
+INLINE void pair_empty(struct counter pair[2]) {
+  counter_empty(&pair[0]);
+  counter_empty(&pair[1]);
 }
 
 /* ---- moments ---- */
 
-/* Bytes are the upper seven bits of a float's exponent plus one, which are the same for the two octaves of a bin; 40 is bin 0. */
-enum { BIN_0 = 40 };
+/* A number's exponent is the byte (exponent + 1) / 2 of a float, which is one for the two octaves of a bin; 40 is bin 0. Nearly all numbers
+ * of a block are in 16 of the 128 there are: these are counted in registers. The others, in windows of 16 as well, where they occur. */
+enum { BIN_0 = 40, WINDOWS = 8 };
 
 struct magnitudes {
-  __m512i table[4];
-  struct counter counter[4];
+  unsigned base; /* what is subtracted of the exponent, modulo 128 */
+  struct counter near[2];
+  unsigned used; /* bits: windows of `far` */
+  struct counter far[WINDOWS][2];
 };
 
-INLINE void magnitudes_begin(struct magnitudes *m) {
-  uint8_t table[4][64] = {{0}};
-  for (int q = 0; q < 128; q++) {
-    int bin = q < BIN_0 ? 0 : q >= BIN_0 + TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : q - BIN_0;
-    table[bin / 8][q % 64] |= (uint8_t)(1u << (bin % 8));
-  }
-  UNROLL
-  for (int g = 0; g < 4; g++) {
-    m->table[g] = _mm512_loadu_si512(table[g]);
-    m->counter[g].bytes = m->counter[g].wide = _mm512_setzero_si512();
-  }
+/* The window ends two octaves above the largest of the first numbers. The exponent 0 is never in it, so what is 0 or not finite comes
+ * to notice. */
+INLINE void magnitudes_begin(struct magnitudes *m, __m512i exponents) {
+  __m512i q = _mm512_and_si512(exponents, _mm512_set1_epi8(0x7f));
+  __m128i most = _mm_max_epu8(_mm_max_epu8(_mm512_castsi512_si128(q), _mm512_extracti32x4_epi32(q, 1)),
+                              _mm_max_epu8(_mm512_extracti32x4_epi32(q, 2), _mm512_extracti32x4_epi32(q, 3)));
+  most = _mm_max_epu8(most, _mm_srli_epi16(most, 8));
+  unsigned top = 0xff - (unsigned)_mm_cvtsi128_si32(_mm_minpos_epu16(_mm_andnot_si128(most, _mm_set1_epi16(0xff))));
+  m->base = top < 15 ? 1 : top > 126 ? 112 : top - 14;
+  m->used = 0;
+  pair_begin(m->near);
 }
-/* The first three groups are of bytes below 64, the last one of those above: 40 + 24. */
-_Static_assert(BIN_0 + 24 == 64, "a table is one register");
 
-INLINE void magnitudes_add(struct magnitudes *m, __m512i q) {
-  __mmask64 high = _mm512_test_epi8_mask(q, _mm512_set1_epi8(0x40));
-  UNROLL
-  for (int g = 0; g < 4; g++)
-    counter_add(&m->counter[g], _mm512_maskz_permutexvar_epi8(g < 3 ? ~high : high, q, m->table[g]));
+/* q is an exponent without the base, or with its upper bit set. Returns true where a number is in another window. */
+INLINE bool magnitudes_add(struct magnitudes *m, __m512i q) {
+  q = _mm512_and_si512(q, _mm512_set1_epi8(0x7f));
+  __mmask64 far = _mm512_test_epi8_mask(q, _mm512_set1_epi8(0x70));
+  if (!UNLIKELY(far)) {
+    pair_add(m->near, q);
+    return false;
+  }
+  const __m512i none = _mm512_set1_epi8((char)0x80);
+  pair_add(m->near, _mm512_mask_mov_epi8(q, far, none));
+  for (unsigned w = 1; far; w++) {
+    __mmask64 here = _mm512_cmpeq_epi8_mask(_mm512_and_si512(q, _mm512_set1_epi8(0x70)), _mm512_set1_epi8((char)(w << 4)));
+    if (!here)
+      continue;
+    far &= ~here;
+    if (!(m->used & 1u << w))
+      pair_begin(m->far[w]);
+    m->used |= 1u << w;
+    pair_add(m->far[w], _mm512_mask_mov_epi8(none, here, q)); /* four bits of it matter */
+  }
+  return true;
 }
 
 INLINE void magnitudes_empty(struct magnitudes *m) {
-  UNROLL
-  for (int g = 0; g < 4; g++)
-    counter_empty(&m->counter[g]);
+  pair_empty(m->near);
+  for (unsigned w = 1; w < WINDOWS; w++)
+    if (UNLIKELY(m->used & 1u << w))
+      pair_empty(m->far[w]);
 }
 
-/* What is 0 or not finite was counted in bin 0. */
+INLINE void window_take(const struct counter pair[2], unsigned from, struct tensor_block *block) {
+  uint32_t counts[16] = {0};
+  counter_take(&pair[0], counts);
+  counter_take(&pair[1], counts + 8);
+  for (unsigned i = 0; i < 16; i++) {
+    int bin = (int)((from + i) & 0x7f) - BIN_0;
+    block->magnitude[bin < 0 ? 0 : bin >= TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : bin] += counts[i];
+  }
+}
+
+/* What is 0 or not finite has the exponent 0, so it was counted in bin 0. */
 INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, uint32_t others) {
-  UNROLL
-  for (int g = 0; g < 4; g++)
-    counter_take(&m->counter[g], block->magnitude + 8 * g);
+  window_take(m->near, m->base, block);
+  for (unsigned w = 1; w < WINDOWS; w++)
+    if (UNLIKELY(m->used & 1u << w))
+      window_take(m->far[w], m->base + 16 * w, block);
   block->magnitude[0] -= others;
 }
 
@@ -222,9 +268,9 @@ INLINE bool wide_others(__m512d *x, __m512d *low, __m512d *high, struct others *
   return true;
 }
 
-/* Exponents of four registers of words, whose sum with `one` has them in its upper byte. */
-INLINE __m512i narrow_exponents(const __m512 x[4]) {
-  const __m512i one = _mm512_set1_epi32(0x00800000);
+/* Exponents of 64 floats less `base`, whose upper bits are of no meaning. */
+INLINE __m512i narrow_exponents(const __m512 x[4], unsigned base) {
+  const __m512i one = _mm512_set1_epi32((int)(0x00800000 - (base << 24)));
   __m512i e[4];
   UNROLL
   for (int i = 0; i < 4; i++)
@@ -232,31 +278,33 @@ INLINE __m512i narrow_exponents(const __m512 x[4]) {
   return bytes_of(e[0], e[1], e[2], e[3], 3);
 }
 
-/* Of eight registers of doubles; cut to the bins there are, as a byte does not hold more. */
-INLINE __m512i wide_exponents(const __m512d x[8]) {
+/* Of 64 doubles; as if of floats, but cut to the bins there are, as a byte does not hold more. */
+INLINE __m512i wide_exponents(const __m512d x[8], unsigned base) {
   const __m512i one = _mm512_set1_epi32(0x00100000), mask = _mm512_set1_epi32(0x3ff);
+  const __m512i before = _mm512_set1_epi32(TENSOR_OCTAVES_BEFORE - BIN_0),
+                last = _mm512_set1_epi32(BIN_0 + TENSOR_MAGNITUDES - 1);
   __m512i e[4];
   UNROLL
   for (int i = 0; i < 4; i++) {
     __m512i upper = _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castpd_ps(x[2 * i]), _mm512_castpd_ps(x[2 * i + 1]), 0xdd));
     upper = _mm512_and_si512(_mm512_srli_epi32(_mm512_add_epi32(upper, one), 21), mask);
-    upper = _mm512_sub_epi32(upper, _mm512_set1_epi32(TENSOR_OCTAVES_BEFORE - BIN_0));
-    upper = _mm512_max_epi32(upper, _mm512_set1_epi32(BIN_0));
-    e[i] = _mm512_min_epi32(upper, _mm512_set1_epi32(BIN_0 + TENSOR_MAGNITUDES - 1));
+    upper = _mm512_max_epi32(_mm512_sub_epi32(upper, before), _mm512_setzero_si512());
+    e[i] = _mm512_min_epi32(upper, last);
   }
-  return bytes_of(e[0], e[1], e[2], e[3], 0);
+  return _mm512_sub_epi8(bytes_of(e[0], e[1], e[2], e[3], 0), _mm512_set1_epi8((char)base));
 }
 
+/* Where numbers are rarely zeros, and of an exponent that is usual in their block, all of them are finite. */
 INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
                          __m512 *low, __m512 *high, struct others *o) {
   __m512 x[4];
   UNROLL
   for (int k = 0; k < 4; k++)
     x[k] = load16(type, data, i + 16 * (size_t)k);
-  __m512i q = narrow_exponents(x);
-  magnitudes_add(magnitudes, q);
+  if (!i)
+    magnitudes_begin(magnitudes, narrow_exponents(x, 0));
   bool odd = false;
-  if (UNLIKELY(_mm512_testn_epi8_mask(q, _mm512_set1_epi8(0x7f)))) {
+  if (UNLIKELY(magnitudes_add(magnitudes, narrow_exponents(x, magnitudes->base)))) {
     UNROLL
     for (int k = 0; k < 4; k++)
       odd |= narrow_others(&x[k], low, high, o);
@@ -267,7 +315,7 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
       *high = _mm512_max_ps(*high, x[k]);
     }
   }
-  if (UNLIKELY(odd)) {
+  if (type != TENSOR_F32 || UNLIKELY(odd)) {
     UNROLL
     for (int k = 0; k < 8; k++) {
       __m256 half = k & 1 ? _mm512_extractf32x8_ps(x[k / 2], 1) : _mm512_castps512_ps256(x[k / 2]);
@@ -286,9 +334,9 @@ INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struc
   UNROLL
   for (int k = 0; k < 8; k++)
     x[k] = load8(type, data, i + 8 * (size_t)k);
-  __m512i q = wide_exponents(x);
-  magnitudes_add(magnitudes, q);
-  if (UNLIKELY(_mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8(BIN_0)))) {
+  if (!i)
+    magnitudes_begin(magnitudes, wide_exponents(x, 0));
+  if (UNLIKELY(magnitudes_add(magnitudes, wide_exponents(x, magnitudes->base)))) {
     UNROLL
     for (int k = 0; k < 8; k++)
       (void)wide_others(&x[k], low, high, o);
@@ -313,7 +361,6 @@ INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struc
   size_t whole = n - n % AT_ONCE, i = 0;
   if (whole) {
     moments_begin(&m);
-    magnitudes_begin(&magnitudes);
     while (i < whole) {
       size_t end = whole - i > BEFORE_EMPTYING * AT_ONCE ? i + BEFORE_EMPTYING * AT_ONCE : whole;
       for (; i < end; i += AT_ONCE)
@@ -357,18 +404,6 @@ INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double f
 
 /* ---- the histogram ---- */
 
-struct histogram {
-  struct counter counter[2];
-};
-
-/* A bin 0..15 a byte; of 0x80 and more in none. */
-INLINE void histogram_add(struct histogram *h, __m512i bin) {
-  const __m512i low = _mm512_set4_epi32(0, 0, (int)0x80402010, 0x08040201);
-  const __m512i high = _mm512_set4_epi32((int)0x80402010, 0x08040201, 0, 0);
-  counter_add(&h->counter[0], _mm512_shuffle_epi8(low, bin));
-  counter_add(&h->counter[1], _mm512_shuffle_epi8(high, bin));
-}
-
 /* The formula as it is told. */
 INLINE __m512i bins_exact(enum tensor_dtype type, const void *data, size_t i, const struct tensor_range *range) {
   const __m512d f = _mm512_set1_pd(range->factor), low = _mm512_set1_pd(range->low), scale = _mm512_set1_pd(range->scale);
@@ -391,26 +426,33 @@ INLINE __m512i bins_exact(enum tensor_dtype type, const void *data, size_t i, co
 }
 
 /* In floats first, bins being whole multiples of 2^16. The error is less than one of those, so all that is not next to such a multiple has
- * the bin that the formula gives. What is not finite or below the range comes out as all ones. False: take the formula. */
+ * the bin that the formula gives; next to 0 it has in any case, and many numbers may lie there. What is not finite or below the
+ * range comes out as all ones. False: take the formula. */
 INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m512 low, __m512 scale, __m512i *bin) {
   const __m512i top = _mm512_set1_epi32((TENSOR_BINS << 16) - 0x8000), fraction = _mm512_set1_epi32(0xfffe);
   __m512i at[4];
-  unsigned odd = 0;
+  __mmask16 odd[4];
   UNROLL
   for (int k = 0; k < 4; k++) {
     at[k] = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_sub_ps(load16(type, data, i + 16 * (size_t)k), low), scale));
-    odd |= _mm512_testn_epi32_mask(_mm512_add_epi32(at[k], _mm512_set1_epi32(1)), fraction);
+    odd[k] = _mm512_testn_epi32_mask(_mm512_add_epi32(at[k], _mm512_set1_epi32(1)), fraction);
     at[k] = _mm512_min_epu32(at[k], top);
   }
+  if (UNLIKELY(odd[0] | odd[1] | odd[2] | odd[3])) {
+    unsigned rest = 0;
+    UNROLL
+    for (int k = 0; k < 4; k++)
+      rest |= _mm512_mask_test_epi32_mask(odd[k], at[k], at[k]);
+    if (rest)
+      return false;
+  }
   *bin = bytes_of(at[0], at[1], at[2], at[3], 2);
-  return !odd;
+  return true;
 }
 
 INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const struct tensor_range *range, uint32_t counts[]) {
-  struct histogram h;
-  UNROLL
-  for (int g = 0; g < 2; g++)
-    h.counter[g].bytes = h.counter[g].wide = _mm512_setzero_si512();
+  struct counter pair[2];
+  pair_begin(pair);
   double fixed = range->scale * 0x1p16;
   bool quick = IS_NARROW(type) && fixed >= 0x1p-126 && fixed <= 0x1p126;
   const __m512 low = _mm512_set1_ps(IS_NARROW(type) ? (float)range->low : 0), scale = _mm512_set1_ps(quick ? (float)fixed : 0);
@@ -421,15 +463,12 @@ INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const st
       __m512i bin;
       if (UNLIKELY(!quick || !bins_quick(type, data, i, low, scale, &bin)))
         bin = bins_exact(type, data, i, range);
-      histogram_add(&h, bin);
+      pair_add(pair, bin);
     }
-    UNROLL
-    for (int g = 0; g < 2; g++)
-      counter_empty(&h.counter[g]);
+    pair_empty(pair);
   }
-  UNROLL
-  for (int g = 0; g < 2; g++)
-    counter_take(&h.counter[g], counts + 8 * g);
+  counter_take(&pair[0], counts);
+  counter_take(&pair[1], counts + 8);
   if (n > whole)
     tensor_kernels_scalar[type].bins(AT(type, data, whole), n - whole, range, counts);
 }
