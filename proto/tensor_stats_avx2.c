@@ -36,8 +36,6 @@ INLINE __m256 load8(enum tensor_dtype type, const void *data, size_t i) {
   switch (type) {
   case TENSOR_F16:
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
-  case TENSOR_BF16:
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
   case TENSOR_I8:
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
   case TENSOR_I16:
@@ -51,6 +49,23 @@ INLINE __m256 load8(enum tensor_dtype type, const void *data, size_t i) {
   default:
     return _mm256_loadu_ps(p);
   }
+}
+
+/* 32 numbers, in some order. */
+INLINE void load32(enum tensor_dtype type, const void *data, size_t i, __m256 x[4]) {
+  if (type == TENSOR_BF16) { /* the upper halves of words, and the lower ones */
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
+    UNROLL
+    for (int k = 0; k < 4; k += 2) {
+      __m256i words = _mm256_loadu_si256((const void *)AT(type, data, i + 8 * (size_t)k));
+      x[k] = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+      x[k + 1] = _mm256_castsi256_ps(_mm256_and_si256(words, upper));
+    }
+    return;
+  }
+  UNROLL
+  for (int k = 0; k < 4; k++)
+    x[k] = load8(type, data, i + 8 * (size_t)k);
 }
 
 INLINE __m256d load4(enum tensor_dtype type, const void *data, size_t i) {
@@ -239,9 +254,9 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
   const __m256i one = _mm256_set1_epi32(0x00800000), mask = _mm256_set1_epi8(0x7f);
   __m256 x[4];
   __m256i q[4];
+  load32(type, data, i, x);
   UNROLL
   for (int k = 0; k < 4; k++) {
-    x[k] = load8(type, data, i + 8 * (size_t)k);
     q[k] = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x[k]), one), 24);
   }
   __m256i bin = _mm256_and_si256(bytes_of(q[0], q[1], q[2], q[3]), mask);
@@ -398,9 +413,11 @@ INLINE __m256i bins_exact(enum tensor_dtype type, const void *data, size_t i, co
 INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m256 low, __m256 scale, __m256i *bin) {
   const __m256i fraction = _mm256_set1_epi32(0xfffe), zero = _mm256_setzero_si256();
   __m256i at[4], odd = zero;
+  __m256 x[4];
+  load32(type, data, i, x);
   UNROLL
   for (int k = 0; k < 4; k++) {
-    at[k] = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(load8(type, data, i + 8 * (size_t)k), low), scale));
+    at[k] = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_sub_ps(x[k], low), scale));
     __m256i next = _mm256_and_si256(_mm256_add_epi32(at[k], _mm256_set1_epi32(1)), fraction);
     odd = _mm256_or_si256(odd, _mm256_andnot_si256(_mm256_cmpeq_epi32(at[k], zero), _mm256_cmpeq_epi32(next, zero)));
     at[k] = _mm256_srai_epi32(at[k], 16);

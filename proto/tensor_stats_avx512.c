@@ -35,8 +35,6 @@ INLINE __m512 load16(enum tensor_dtype type, const void *data, size_t i) {
   switch (type) {
   case TENSOR_F16:
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-  case TENSOR_BF16:
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
   case TENSOR_I8:
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
   case TENSOR_I16:
@@ -50,6 +48,23 @@ INLINE __m512 load16(enum tensor_dtype type, const void *data, size_t i) {
   default:
     return _mm512_loadu_ps(p);
   }
+}
+
+/* 64 numbers, in some order. */
+INLINE void load64(enum tensor_dtype type, const void *data, size_t i, __m512 x[4]) {
+  if (type == TENSOR_BF16) { /* the upper halves of words, and the lower ones */
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    UNROLL
+    for (int k = 0; k < 4; k += 2) {
+      __m512i words = _mm512_loadu_si512(AT(type, data, i + 16 * (size_t)k));
+      x[k] = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+      x[k + 1] = _mm512_castsi512_ps(_mm512_and_si512(words, upper));
+    }
+    return;
+  }
+  UNROLL
+  for (int k = 0; k < 4; k++)
+    x[k] = load16(type, data, i + 16 * (size_t)k);
 }
 
 INLINE __m512d load8(enum tensor_dtype type, const void *data, size_t i) {
@@ -298,9 +313,7 @@ INLINE __m512i wide_exponents(const __m512d x[8], unsigned base) {
 INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
                          __m512 *low, __m512 *high, struct others *o) {
   __m512 x[4];
-  UNROLL
-  for (int k = 0; k < 4; k++)
-    x[k] = load16(type, data, i + 16 * (size_t)k);
+  load64(type, data, i, x);
   if (!i)
     magnitudes_begin(magnitudes, narrow_exponents(x, 0));
   bool odd = false;
@@ -431,10 +444,12 @@ INLINE __m512i bins_exact(enum tensor_dtype type, const void *data, size_t i, co
 INLINE bool bins_quick(enum tensor_dtype type, const void *data, size_t i, __m512 low, __m512 scale, __m512i *bin) {
   const __m512i top = _mm512_set1_epi32((TENSOR_BINS << 16) - 0x8000), fraction = _mm512_set1_epi32(0xfffe);
   __m512i at[4];
+  __m512 x[4];
   __mmask16 odd[4];
+  load64(type, data, i, x);
   UNROLL
   for (int k = 0; k < 4; k++) {
-    at[k] = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_sub_ps(load16(type, data, i + 16 * (size_t)k), low), scale));
+    at[k] = _mm512_cvttps_epu32(_mm512_mul_ps(_mm512_sub_ps(x[k], low), scale));
     odd[k] = _mm512_testn_epi32_mask(_mm512_add_epi32(at[k], _mm512_set1_epi32(1)), fraction);
     at[k] = _mm512_min_epu32(at[k], top);
   }

@@ -70,6 +70,13 @@ static double random_normal(void) { /* of twelve small ones: near enough */
   return sum;
 }
 
+static uint16_t half_of(uint32_t bits) { /* of a float below 65504, cut */
+  uint32_t sign = bits >> 16 & 0x8000, exponent = bits >> 23 & 0xff, fraction = (bits & 0x7fffff) | 0x800000;
+  if (exponent < 113) /* denormal */
+    return (uint16_t)(sign | (exponent < 103 ? 0 : fraction >> (126 - exponent)));
+  return (uint16_t)(sign | ((exponent - 112) << 10) | (fraction >> 13 & 0x3ff));
+}
+
 static void put(enum tensor_dtype dtype, void *data, size_t i, double x) {
   float single = (float)x;
   uint32_t bits;
@@ -80,9 +87,8 @@ static void put(enum tensor_dtype dtype, void *data, size_t i, double x) {
     ((float *)data)[i] = single;
   else if (dtype == TENSOR_BF16)
     ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
-  else if (dtype == TENSOR_F16) /* small numbers become 0 */
-    ((uint16_t *)data)[i] =
-        (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 0xff) < 113 ? 0 : ((bits & 0x7fffffff) >> 13) - (112u << 10)));
+  else if (dtype == TENSOR_F16)
+    ((uint16_t *)data)[i] = half_of(bits);
   else
     memset((uint8_t *)data + i * tensor_size(dtype), (int)(int8_t)(x * 1000), tensor_size(dtype));
 }
