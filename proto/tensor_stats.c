@@ -13,6 +13,7 @@
 #include "tensor_kernel.h"
 
 #if defined __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -47,12 +48,13 @@ static atomic_int chosen; /* level + 1; 0: not looked yet */
 
 static enum tensor_level best_level(void) {
 #if defined __x86_64__
+  unsigned a, b, c = 0, d; /* f16c: a word that not all compilers know */
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bitalg") &&
       __builtin_cpu_supports("gfni"))
     return TENSOR_AVX512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
     return TENSOR_AVX2;
 #endif
   return TENSOR_SCALAR;
