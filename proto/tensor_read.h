@@ -12,7 +12,7 @@
 /* No tensor has more numbers. It bounds what a view that was made up can cost: at most so many numbers are looked at, each in constant
  * time, and for each at most TENSOR_GAP bytes more than its own are asked for. Who wants a bound in time returns an error from fetch. */
 #define TENSOR_MAX_ELEMENTS (1ull << 40)
-#define TENSOR_GAP 1024
+#define TENSOR_GAP 2048
 
 struct tensor_view {
   uint64_t address; /* of the first number, in the process that has it */

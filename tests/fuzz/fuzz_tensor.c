@@ -11,7 +11,7 @@
 #include "proto/tensor_read.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BYTES = 1 << 16, MOST_DIMS = 70, MOST_FETCHES = 40, COMPARED = 4096 };
+enum { BYTES = 1 << 15, MOST_DIMS = 70, MOST_FETCHES = 8, COMPARED = 4096 };
 #define BASE 0x550000000000ull
 
 struct memory {
@@ -109,8 +109,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
   uint8_t *bytes = malloc(BYTES);
   if (!m || !bytes)
     abort();
-  for (size_t i = 0; i < BYTES; i++)
-    bytes[i] = data[i % len];
+  for (size_t i = 0; i < BYTES; i += len)
+    memcpy(bytes + i, data, len < BYTES - i ? len : BYTES - i);
   m->data = bytes;
   m->direct = ways & 4;
   struct tensor_source source = {
