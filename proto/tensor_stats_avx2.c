@@ -191,41 +191,57 @@ struct others {
   uint32_t nans, infs, neg_infs, zeros;
 };
 
-/* Counts zeros and what is not finite among 8 floats; the latter become 0, and take no part in the range. True: there are some. */
-INLINE bool narrow_others(__m256 *x, __m256 *low, __m256 *high, struct others *o) {
+/* Counts what is not finite among 8 floats, and makes it 0 that takes no part in the range. */
+INLINE void narrow_others(__m256 *x, __m256 *low, __m256 *high, struct others *o) {
   const __m256 infinity = _mm256_set1_ps(__builtin_inff());
   __m256 others = others_ps(*x);
-  o->zeros += (uint32_t)__builtin_popcount(_mm256_movemask_ps(_mm256_cmp_ps(*x, _mm256_setzero_ps(), _CMP_EQ_OQ)));
-  *low = _mm256_min_ps(*low, _mm256_blendv_ps(*x, infinity, others));
-  *high = _mm256_max_ps(*high, _mm256_blendv_ps(*x, -infinity, others));
   unsigned odd = (unsigned)_mm256_movemask_ps(others);
-  if (!odd)
-    return false;
   unsigned infs = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(*x, infinity, _CMP_EQ_OQ));
   unsigned neg_infs = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(*x, -infinity, _CMP_EQ_OQ));
   o->infs += (uint32_t)__builtin_popcount(infs);
   o->neg_infs += (uint32_t)__builtin_popcount(neg_infs);
   o->nans += (uint32_t)__builtin_popcount(odd & ~infs & ~neg_infs);
+  *low = _mm256_min_ps(*low, _mm256_blendv_ps(*x, infinity, others));
+  *high = _mm256_max_ps(*high, _mm256_blendv_ps(*x, -infinity, others));
   *x = _mm256_andnot_ps(others, *x);
-  return true;
 }
 
-INLINE bool wide_others(__m256d *x, __m256d *low, __m256d *high, struct others *o) {
+/* Counts zeros among 32. True: there are numbers that are not finite. */
+INLINE bool narrow_odd(const __m256 x[4], struct others *o) {
+  __m256i zero[4], odd = _mm256_setzero_si256();
+  UNROLL
+  for (int k = 0; k < 4; k++) {
+    zero[k] = _mm256_castps_si256(_mm256_cmp_ps(x[k], _mm256_setzero_ps(), _CMP_EQ_OQ));
+    odd = _mm256_or_si256(odd, _mm256_castps_si256(others_ps(x[k])));
+  }
+  __m256i zeros = _mm256_packs_epi16(_mm256_packs_epi32(zero[0], zero[1]), _mm256_packs_epi32(zero[2], zero[3]));
+  o->zeros += (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_epi8(zeros));
+  return !_mm256_testz_si256(odd, odd);
+}
+
+INLINE void wide_others(__m256d *x, __m256d *low, __m256d *high, struct others *o) {
   const __m256d infinity = _mm256_set1_pd(__builtin_inf());
   __m256d others = others_pd(*x);
-  o->zeros += (uint32_t)__builtin_popcount(_mm256_movemask_pd(_mm256_cmp_pd(*x, _mm256_setzero_pd(), _CMP_EQ_OQ)));
-  *low = _mm256_min_pd(*low, _mm256_blendv_pd(*x, infinity, others));
-  *high = _mm256_max_pd(*high, _mm256_blendv_pd(*x, -infinity, others));
   unsigned odd = (unsigned)_mm256_movemask_pd(others);
-  if (!odd)
-    return false;
   unsigned infs = (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(*x, infinity, _CMP_EQ_OQ));
   unsigned neg_infs = (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(*x, -infinity, _CMP_EQ_OQ));
   o->infs += (uint32_t)__builtin_popcount(infs);
   o->neg_infs += (uint32_t)__builtin_popcount(neg_infs);
   o->nans += (uint32_t)__builtin_popcount(odd & ~infs & ~neg_infs);
+  *low = _mm256_min_pd(*low, _mm256_blendv_pd(*x, infinity, others));
+  *high = _mm256_max_pd(*high, _mm256_blendv_pd(*x, -infinity, others));
   *x = _mm256_andnot_pd(others, *x);
-  return true;
+}
+
+INLINE bool wide_odd(const __m256d x[8], struct others *o) {
+  __m256d odd = _mm256_setzero_pd();
+  UNROLL
+  for (int k = 0; k < 8; k++) {
+    o->zeros +=
+        (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_pd(_mm256_cmp_pd(x[k], _mm256_setzero_pd(), _CMP_EQ_OQ)));
+    odd = _mm256_or_pd(odd, others_pd(x[k]));
+  }
+  return _mm256_movemask_pd(odd);
 }
 
 /* True: there is a number with an exponent of 0, or one that is not finite. */
@@ -260,11 +276,11 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
     q[k] = _mm256_srli_epi32(_mm256_add_epi32(_mm256_castps_si256(x[k]), one), 24);
   }
   __m256i bin = _mm256_and_si256(bytes_of(q[0], q[1], q[2], q[3]), mask);
-  bool odd = false;
-  if (UNLIKELY(magnitudes_add(magnitudes, i, bin))) {
+  bool odd = magnitudes_add(magnitudes, i, bin) && narrow_odd(x, o);
+  if (UNLIKELY(odd)) {
     UNROLL
     for (int k = 0; k < 4; k++)
-      odd |= narrow_others(&x[k], low, high, o);
+      narrow_others(&x[k], low, high, o);
   } else {
     UNROLL
     for (int k = 0; k < 4; k++) {
@@ -302,10 +318,10 @@ INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struc
   UNROLL
   for (int k = 0; k < 4; k++)
     q[k] = wide_exponents(x[2 * k], x[2 * k + 1]);
-  if (UNLIKELY(magnitudes_add(magnitudes, i, bytes_of(q[0], q[1], q[2], q[3])))) {
+  if (UNLIKELY(magnitudes_add(magnitudes, i, bytes_of(q[0], q[1], q[2], q[3])) && wide_odd(x, o))) {
     UNROLL
     for (int k = 0; k < 8; k++)
-      (void)wide_others(&x[k], low, high, o);
+      wide_others(&x[k], low, high, o);
   } else {
     UNROLL
     for (int k = 0; k < 8; k++) {

@@ -253,34 +253,51 @@ struct others {
   uint32_t nans, infs, neg_infs, zeros;
 };
 
-/* Counts zeros and what is not finite among 16 floats, and takes the latter out of the range. True: there are some. */
-INLINE bool narrow_others(__m512 *x, __m512 *low, __m512 *high, struct others *o) {
-  o->zeros += (uint32_t)__builtin_popcount(_mm512_testn_epi32_mask(_mm512_castps_si512(*x), _mm512_set1_epi32(0x7fffffff)));
+/* Counts what is not finite among 16 floats, and makes it 0 that takes no part in the range. */
+INLINE void narrow_others(__m512 *x, __m512 *low, __m512 *high, struct others *o) {
   __mmask16 others = _mm512_fpclass_ps_mask(*x, CLASS_OTHER);
   *low = _mm512_mask_min_ps(*low, (__mmask16)~others, *low, *x);
   *high = _mm512_mask_max_ps(*high, (__mmask16)~others, *high, *x);
-  if (!others)
-    return false;
   o->nans += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_NAN));
   o->infs += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_INF));
   o->neg_infs += (uint32_t)__builtin_popcount(_mm512_fpclass_ps_mask(*x, CLASS_NEG_INF));
   *x = _mm512_mask_mov_ps(*x, others, _mm512_setzero_ps());
-  return true;
 }
 
-INLINE bool wide_others(__m512d *x, __m512d *low, __m512d *high, struct others *o) {
-  const __m512i magnitude = _mm512_set1_epi64(0x7fffffffffffffff);
-  o->zeros += (uint32_t)__builtin_popcount(_mm512_testn_epi64_mask(_mm512_castpd_si512(*x), magnitude));
+/* Counts zeros among 64. True: there are numbers that are not finite. */
+INLINE bool narrow_odd(const __m512 x[4], struct others *o) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __mmask16 zero[4];
+  unsigned others = 0;
+  UNROLL
+  for (int k = 0; k < 4; k++) {
+    zero[k] = _mm512_testn_epi32_mask(_mm512_castps_si512(x[k]), magnitude);
+    others |= _mm512_fpclass_ps_mask(x[k], CLASS_OTHER);
+  }
+  o->zeros +=
+      (uint32_t)__builtin_popcountll(_mm512_kunpackd(_mm512_kunpackw(zero[3], zero[2]), _mm512_kunpackw(zero[1], zero[0])));
+  return others;
+}
+
+INLINE void wide_others(__m512d *x, __m512d *low, __m512d *high, struct others *o) {
   __mmask8 others = _mm512_fpclass_pd_mask(*x, CLASS_OTHER);
   *low = _mm512_mask_min_pd(*low, (__mmask8)~others, *low, *x);
   *high = _mm512_mask_max_pd(*high, (__mmask8)~others, *high, *x);
-  if (!others)
-    return false;
   o->nans += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_NAN));
   o->infs += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_INF));
   o->neg_infs += (uint32_t)__builtin_popcount(_mm512_fpclass_pd_mask(*x, CLASS_NEG_INF));
   *x = _mm512_mask_mov_pd(*x, others, _mm512_setzero_pd());
-  return true;
+}
+
+INLINE bool wide_odd(const __m512d x[8], struct others *o) {
+  const __m512i magnitude = _mm512_set1_epi64(0x7fffffffffffffff);
+  unsigned others = 0;
+  UNROLL
+  for (int k = 0; k < 8; k++) {
+    o->zeros += (uint32_t)__builtin_popcount(_mm512_testn_epi64_mask(_mm512_castpd_si512(x[k]), magnitude));
+    others |= _mm512_fpclass_pd_mask(x[k], CLASS_OTHER);
+  }
+  return others;
 }
 
 /* Exponents of 64 floats less `base`, whose upper bits are of no meaning. */
@@ -316,11 +333,11 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
   load64(type, data, i, x);
   if (!i)
     magnitudes_begin(magnitudes, narrow_exponents(x, 0));
-  bool odd = false;
-  if (UNLIKELY(magnitudes_add(magnitudes, narrow_exponents(x, magnitudes->base)))) {
+  bool odd = magnitudes_add(magnitudes, narrow_exponents(x, magnitudes->base)) && narrow_odd(x, o);
+  if (UNLIKELY(odd)) {
     UNROLL
     for (int k = 0; k < 4; k++)
-      odd |= narrow_others(&x[k], low, high, o);
+      narrow_others(&x[k], low, high, o);
   } else {
     UNROLL
     for (int k = 0; k < 4; k++) {
@@ -349,10 +366,10 @@ INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struc
     x[k] = load8(type, data, i + 8 * (size_t)k);
   if (!i)
     magnitudes_begin(magnitudes, wide_exponents(x, 0));
-  if (UNLIKELY(magnitudes_add(magnitudes, wide_exponents(x, magnitudes->base)))) {
+  if (UNLIKELY(magnitudes_add(magnitudes, wide_exponents(x, magnitudes->base)) && wide_odd(x, o))) {
     UNROLL
     for (int k = 0; k < 8; k++)
-      (void)wide_others(&x[k], low, high, o);
+      wide_others(&x[k], low, high, o);
   } else {
     UNROLL
     for (int k = 0; k < 8; k++) {
