@@ -247,22 +247,23 @@ INLINE bool wide_odd(const __m256d x[8], struct others *o) {
 /* True: there is a number with an exponent of 0, or one that is not finite. */
 INLINE bool magnitudes_add(struct magnitudes *m, size_t i, __m256i bin) {
   _mm256_store_si256((__m256i *)(m->bin + i), bin);
-  m->least = _mm256_min_epu8(m->least, bin);
+  m->least = _mm256_min_epu8(m->least, _mm256_add_epi8(bin, _mm256_set1_epi8(-1))); /* one less; of 0: the most there is */
   m->most = _mm256_max_epu8(m->most, bin);
   return !_mm256_testz_si256(_mm256_cmpeq_epi8(bin, _mm256_setzero_si256()), _mm256_set1_epi8(-1));
 }
 
-/* Up to the ends of what is counted apart there may be more; what is 0 or not finite is in bin 0 at first. */
+/* Of n numbers. Those with the exponent 0 are not counted: they are the `others`, 0 or not finite, or next to 0. */
 INLINE void magnitudes_take(const struct magnitudes *m, size_t n, struct tensor_block *block, uint32_t others) {
   enum { BINS = 128 };
-  uint32_t counts[BINS] = {0};
-  unsigned least = least_of(m->least), most = most_of(m->most);
+  uint32_t counts[BINS] = {0}, sum = 0;
+  unsigned least = least_of(m->least) + 1, most = most_of(m->most);
   bytes_count(m->bin, n, least, most, 0, counts);
   for (unsigned q = least; q <= most; q++) {
     int bin = (int)q - BIN_0;
     block->magnitude[bin < 0 ? 0 : bin >= TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : bin] += counts[q];
+    sum += counts[q];
   }
-  block->magnitude[0] -= others;
+  block->magnitude[0] += (uint32_t)n - sum - others;
 }
 
 INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,

@@ -190,7 +190,9 @@ INLINE bool magnitudes_add(struct magnitudes *m, __m512i q) {
     return false;
   }
   const __m512i none = _mm512_set1_epi8((char)0x80);
+  __mmask64 zero = _mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8((char)(128 - m->base))); /* these are not counted */
   pair_add(m->near, _mm512_mask_mov_epi8(q, far, none));
+  far &= ~zero;
   for (unsigned w = 1; far; w++) {
     __mmask64 here = _mm512_cmpeq_epi8_mask(_mm512_and_si512(q, _mm512_set1_epi8(0x70)), _mm512_set1_epi8((char)(w << 4)));
     if (!here)
@@ -211,23 +213,25 @@ INLINE void magnitudes_empty(struct magnitudes *m) {
       pair_empty(m->far[w]);
 }
 
-INLINE void window_take(const struct counter pair[2], unsigned from, struct tensor_block *block) {
-  uint32_t counts[16] = {0};
+INLINE uint32_t window_take(const struct counter pair[2], unsigned from, struct tensor_block *block) {
+  uint32_t counts[16] = {0}, sum = 0;
   counter_take(&pair[0], counts);
   counter_take(&pair[1], counts + 8);
   for (unsigned i = 0; i < 16; i++) {
     int bin = (int)((from + i) & 0x7f) - BIN_0;
     block->magnitude[bin < 0 ? 0 : bin >= TENSOR_MAGNITUDES ? TENSOR_MAGNITUDES - 1 : bin] += counts[i];
+    sum += counts[i];
   }
+  return sum;
 }
 
-/* What is 0 or not finite has the exponent 0, so it was counted in bin 0. */
-INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, uint32_t others) {
-  window_take(m->near, m->base, block);
+/* Of n numbers. Those with the exponent 0 were not counted: they are the `others`, 0 or not finite, or next to 0. */
+INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, size_t n, uint32_t others) {
+  uint32_t sum = window_take(m->near, m->base, block);
   for (unsigned w = 1; w < WINDOWS; w++)
     if (UNLIKELY(m->used & 1u << w))
-      window_take(m->far[w], m->base + 16 * w, block);
-  block->magnitude[0] -= others;
+      sum += window_take(m->far[w], m->base + 16 * w, block);
+  block->magnitude[0] += (uint32_t)n - sum - others;
 }
 
 struct moments {
@@ -404,7 +408,7 @@ INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struc
     block->infs += o.infs;
     block->neg_infs += o.neg_infs;
     block->zeros += o.zeros;
-    magnitudes_take(&magnitudes, block, o.nans + o.infs + o.neg_infs + o.zeros);
+    magnitudes_take(&magnitudes, block, whole, o.nans + o.infs + o.neg_infs + o.zeros);
     block->low = IS_NARROW(type) ? (double)_mm512_reduce_min_ps(low) : _mm512_reduce_min_pd(wide_low);
     block->high = IS_NARROW(type) ? (double)_mm512_reduce_max_ps(high) : _mm512_reduce_max_pd(wide_high);
     block->sum = total(m.sum);
