@@ -161,56 +161,58 @@ INLINE void pair_empty(struct counter pair[2]) {
  * of a block are in 16 of the 128 there are: these are counted in registers. The others, in windows of 16 as well, where they occur. */
 enum { BIN_0 = 40, WINDOWS = 8 };
 
-struct magnitudes {
+struct near {
   unsigned base; /* what is subtracted of the exponent, modulo 128 */
-  struct counter near[2];
-  unsigned used; /* bits: windows of `far` */
-  struct counter far[WINDOWS][2];
+  struct counter pair[2];
+};
+
+struct far {     /* apart, so that the others stay in registers */
+  unsigned used; /* bits: windows */
+  struct counter pair[WINDOWS][2];
 };
 
 /* The window ends two octaves above the largest of the first numbers. The exponent 0 is never in it, so what is 0 or not finite comes
  * to notice. */
-INLINE void magnitudes_begin(struct magnitudes *m, __m512i exponents) {
+INLINE void near_begin(struct near *m, __m512i exponents) {
   __m512i q = _mm512_and_si512(exponents, _mm512_set1_epi8(0x7f));
   __m128i most = _mm_max_epu8(_mm_max_epu8(_mm512_castsi512_si128(q), _mm512_extracti32x4_epi32(q, 1)),
                               _mm_max_epu8(_mm512_extracti32x4_epi32(q, 2), _mm512_extracti32x4_epi32(q, 3)));
   most = _mm_max_epu8(most, _mm_srli_epi16(most, 8));
   unsigned top = 0xff - (unsigned)_mm_cvtsi128_si32(_mm_minpos_epu16(_mm_andnot_si128(most, _mm_set1_epi16(0xff))));
   m->base = top < 15 ? 1 : top > 126 ? 112 : top - 14;
-  m->used = 0;
-  pair_begin(m->near);
+  pair_begin(m->pair);
 }
 
 /* q is an exponent without the base, or with its upper bit set. Returns true where a number is in another window. */
-INLINE bool magnitudes_add(struct magnitudes *m, __m512i q) {
+INLINE bool magnitudes_add(struct near *near, struct far *far, __m512i q) {
+  const __m512i none = _mm512_set1_epi8((char)0x80), window = _mm512_set1_epi8(0x70);
   q = _mm512_and_si512(q, _mm512_set1_epi8(0x7f));
-  __mmask64 far = _mm512_test_epi8_mask(q, _mm512_set1_epi8(0x70));
-  if (!UNLIKELY(far)) {
-    pair_add(m->near, q);
+  __mmask64 other = _mm512_test_epi8_mask(q, window);
+  if (!UNLIKELY(other)) {
+    pair_add(near->pair, q);
     return false;
   }
-  const __m512i none = _mm512_set1_epi8((char)0x80);
-  __mmask64 zero = _mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8((char)(128 - m->base))); /* these are not counted */
-  pair_add(m->near, _mm512_mask_mov_epi8(q, far, none));
-  far &= ~zero;
-  for (unsigned w = 1; far; w++) {
-    __mmask64 here = _mm512_cmpeq_epi8_mask(_mm512_and_si512(q, _mm512_set1_epi8(0x70)), _mm512_set1_epi8((char)(w << 4)));
+  pair_add(near->pair, _mm512_mask_mov_epi8(q, other, none));
+  other &= ~_mm512_cmpeq_epi8_mask(q, _mm512_set1_epi8((char)(128 - near->base))); /* the exponent 0 is not counted */
+  for (unsigned w = 1; other; w++) {
+    __mmask64 here = _mm512_cmpeq_epi8_mask(_mm512_and_si512(q, window), _mm512_set1_epi8((char)(w << 4)));
+    here &= other; /* nothing counted twice, nor the exponent 0 */
     if (!here)
       continue;
-    far &= ~here;
-    if (!(m->used & 1u << w))
-      pair_begin(m->far[w]);
-    m->used |= 1u << w;
-    pair_add(m->far[w], _mm512_mask_mov_epi8(none, here, q)); /* four bits of it matter */
+    other &= ~here;
+    if (!(far->used & 1u << w))
+      pair_begin(far->pair[w]);
+    far->used |= 1u << w;
+    pair_add(far->pair[w], _mm512_mask_mov_epi8(none, here, q)); /* four bits of it matter */
   }
   return true;
 }
 
-INLINE void magnitudes_empty(struct magnitudes *m) {
-  pair_empty(m->near);
+INLINE void magnitudes_empty(struct near *near, struct far *far) {
+  pair_empty(near->pair);
   for (unsigned w = 1; w < WINDOWS; w++)
-    if (UNLIKELY(m->used & 1u << w))
-      pair_empty(m->far[w]);
+    if (UNLIKELY(far->used & 1u << w))
+      pair_empty(far->pair[w]);
 }
 
 INLINE uint32_t window_take(const struct counter pair[2], unsigned from, struct tensor_block *block) {
@@ -226,11 +228,12 @@ INLINE uint32_t window_take(const struct counter pair[2], unsigned from, struct 
 }
 
 /* Of n numbers. Those with the exponent 0 were not counted: they are the `others`, 0 or not finite, or next to 0. */
-INLINE void magnitudes_take(const struct magnitudes *m, struct tensor_block *block, size_t n, uint32_t others) {
-  uint32_t sum = window_take(m->near, m->base, block);
+INLINE void magnitudes_take(const struct near *near, const struct far *far, struct tensor_block *block, size_t n,
+                            uint32_t others) {
+  uint32_t sum = window_take(near->pair, near->base, block);
   for (unsigned w = 1; w < WINDOWS; w++)
-    if (UNLIKELY(m->used & 1u << w))
-      sum += window_take(m->far[w], m->base + 16 * w, block);
+    if (UNLIKELY(far->used & 1u << w))
+      sum += window_take(far->pair[w], near->base + 16 * w, block);
   block->magnitude[0] += (uint32_t)n - sum - others;
 }
 
@@ -331,13 +334,11 @@ INLINE __m512i wide_exponents(const __m512d x[8], unsigned base) {
 }
 
 /* Where numbers are rarely zeros, and of an exponent that is usual in their block, all of them are finite. */
-INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
-                         __m512 *low, __m512 *high, struct others *o) {
+INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct near *near,
+                         struct far *far, __m512 *low, __m512 *high, struct others *o) {
   __m512 x[4];
   load64(type, data, i, x);
-  if (!i)
-    magnitudes_begin(magnitudes, narrow_exponents(x, 0));
-  bool odd = magnitudes_add(magnitudes, narrow_exponents(x, magnitudes->base)) && narrow_odd(x, o);
+  bool odd = magnitudes_add(near, far, narrow_exponents(x, near->base)) && narrow_odd(x, o);
   if (UNLIKELY(odd)) {
     UNROLL
     for (int k = 0; k < 4; k++)
@@ -362,15 +363,13 @@ INLINE void narrow_chunk(enum tensor_dtype type, const void *data, size_t i, str
   }
 }
 
-INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct magnitudes *magnitudes,
-                       __m512d *low, __m512d *high, struct others *o) {
+INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struct moments *m, struct near *near,
+                       struct far *far, __m512d *low, __m512d *high, struct others *o) {
   __m512d x[8];
   UNROLL
   for (int k = 0; k < 8; k++)
     x[k] = load8(type, data, i + 8 * (size_t)k);
-  if (!i)
-    magnitudes_begin(magnitudes, wide_exponents(x, 0));
-  if (UNLIKELY(magnitudes_add(magnitudes, wide_exponents(x, magnitudes->base)) && wide_odd(x, o))) {
+  if (UNLIKELY(magnitudes_add(near, far, wide_exponents(x, near->base)) && wide_odd(x, o))) {
     UNROLL
     for (int k = 0; k < 8; k++)
       wide_others(&x[k], low, high, o);
@@ -386,29 +385,45 @@ INLINE void wide_chunk(enum tensor_dtype type, const void *data, size_t i, struc
     moments_add(m, k, x[k]);
 }
 
+INLINE __m512i first_exponents(enum tensor_dtype type, const void *data) {
+  __m512 x[4];
+  __m512d wide[8];
+  if (IS_NARROW(type)) {
+    load64(type, data, 0, x);
+    return narrow_exponents(x, 0);
+  }
+  UNROLL
+  for (int k = 0; k < 8; k++)
+    wide[k] = load8(type, data, 8 * (size_t)k);
+  return wide_exponents(wide, 0);
+}
+
 INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struct tensor_block *block) {
   struct moments m;
-  struct magnitudes magnitudes;
+  struct near near;
+  struct far far;
   struct others o = {0};
   __m512 low = _mm512_set1_ps(__builtin_inff()), high = _mm512_set1_ps(-__builtin_inff());
   __m512d wide_low = _mm512_set1_pd(__builtin_inf()), wide_high = _mm512_set1_pd(-__builtin_inf());
   size_t whole = n - n % AT_ONCE, i = 0;
   if (whole) {
     moments_begin(&m);
+    near_begin(&near, first_exponents(type, data));
+    far.used = 0;
     while (i < whole) {
       size_t end = whole - i > BEFORE_EMPTYING * AT_ONCE ? i + BEFORE_EMPTYING * AT_ONCE : whole;
       for (; i < end; i += AT_ONCE)
         if (IS_NARROW(type))
-          narrow_chunk(type, data, i, &m, &magnitudes, &low, &high, &o);
+          narrow_chunk(type, data, i, &m, &near, &far, &low, &high, &o);
         else
-          wide_chunk(type, data, i, &m, &magnitudes, &wide_low, &wide_high, &o);
-      magnitudes_empty(&magnitudes);
+          wide_chunk(type, data, i, &m, &near, &far, &wide_low, &wide_high, &o);
+      magnitudes_empty(&near, &far);
     }
     block->nans += o.nans;
     block->infs += o.infs;
     block->neg_infs += o.neg_infs;
     block->zeros += o.zeros;
-    magnitudes_take(&magnitudes, block, whole, o.nans + o.infs + o.neg_infs + o.zeros);
+    magnitudes_take(&near, &far, block, whole, o.nans + o.infs + o.neg_infs + o.zeros);
     block->low = IS_NARROW(type) ? (double)_mm512_reduce_min_ps(low) : _mm512_reduce_min_pd(wide_low);
     block->high = IS_NARROW(type) ? (double)_mm512_reduce_max_ps(high) : _mm512_reduce_max_pd(wide_high);
     block->sum = total(m.sum);
