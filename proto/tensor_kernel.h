@@ -1,8 +1,8 @@
 /* What tensor_stats.c has its processor do, block by block: one table of functions for each level. Between the files of the kernels
  * only; others call tensor_stats.h.
  *
- * A number is a double to all of them: float32 and narrower ones and integers of up to 32 bits are doubles exactly, integers of 64 bits are
- * rounded to the nearest. All are called with the processor's default floating-point mode (tensor_stats.c sees to it).
+ * A number is a double to all of them. There are kernels for floats alone: integers are made doubles first, a buffer at a time (exactly, but
+ * for those of 64 bits, which are rounded to the nearest). All are called with the processor's default floating-point mode.
  */
 #ifndef CIRRON_TENSOR_KERNEL_H
 #define CIRRON_TENSOR_KERNEL_H
@@ -31,24 +31,15 @@ struct tensor_kernel {
 };
 
 extern const struct tensor_kernel tensor_kernels_scalar[TENSOR_DTYPES];
-/* Where a function is NULL the scalar one takes its place. */
 extern const struct tensor_kernel tensor_kernels_avx2[TENSOR_DTYPES];
 extern const struct tensor_kernel tensor_kernels_avx512[TENSOR_DTYPES];
 
-#define TENSOR_EACH_TYPE(X)                                                                                                    \
-  X(F32, f32, 4)                                                                                                               \
-  X(F64, f64, 8)                                                                                                               \
-  X(F16, f16, 2)                                                                                                               \
-  X(BF16, bf16, 2)                                                                                                             \
-  X(I8, i8, 1)                                                                                                                 \
-  X(I16, i16, 2)                                                                                                               \
-  X(I32, i32, 4)                                                                                                               \
-  X(I64, i64, 8)                                                                                                               \
-  X(U8, u8, 1)                                                                                                                 \
-  X(U16, u16, 2)                                                                                                               \
-  X(U32, u32, 4)                                                                                                               \
-  X(U64, u64, 8)                                                                                                               \
-  X(BOOL, bool, 1)
+/* Makes n integers doubles; NULL for floats. */
+typedef void (*tensor_widen)(const void *data, size_t n, double *out);
+extern const tensor_widen tensor_widens[TENSOR_DTYPES];
+
+/* type, name, bytes */
+#define TENSOR_EACH_FLOAT(X) X(F32, f32, 4) X(F64, f64, 8) X(F16, f16, 2) X(BF16, bf16, 2)
 
 /* (exponent + 1) / 2 of a double's biased exponent is one number for the two octaves of a bin; this one is bin 0. */
 #define TENSOR_OCTAVES_BEFORE 488

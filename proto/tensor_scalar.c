@@ -26,20 +26,14 @@ INLINE double from_f16(uint16_t h) {
 
 /* `type` is a constant wherever this is called. */
 INLINE double load(enum tensor_dtype type, const uint8_t *data, size_t i) {
-#define AS(kind)                                                                                                               \
-  do {                                                                                                                         \
-    kind x;                                                                                                                    \
-    memcpy(&x, data + i * sizeof x, sizeof x);                                                                                 \
-    return (double)x;                                                                                                          \
-  } while (0)
   uint16_t half;
   uint32_t word;
   float single;
+  double x;
   switch (type) {
-  case TENSOR_F32:
-    AS(float);
   case TENSOR_F64:
-    AS(double);
+    memcpy(&x, data + i * 8, 8);
+    return x;
   case TENSOR_F16:
     memcpy(&half, data + i * 2, 2);
     return from_f16(half);
@@ -48,30 +42,10 @@ INLINE double load(enum tensor_dtype type, const uint8_t *data, size_t i) {
     word = (uint32_t)half << 16;
     memcpy(&single, &word, 4);
     return (double)single;
-  case TENSOR_I8:
-    AS(int8_t);
-  case TENSOR_I16:
-    AS(int16_t);
-  case TENSOR_I32:
-    AS(int32_t);
-  case TENSOR_I64:
-    AS(int64_t);
-  case TENSOR_U8:
-    AS(uint8_t);
-  case TENSOR_U16:
-    AS(uint16_t);
-  case TENSOR_U32:
-    AS(uint32_t);
-  case TENSOR_U64:
-    AS(uint64_t);
-  case TENSOR_BOOL:
-    return data[i] != 0;
-  case TENSOR_NONE:
-  case TENSOR_DTYPES:
-    break;
+  default:
+    memcpy(&single, data + i * 4, 4);
+    return (double)single;
   }
-  return 0;
-#undef AS
 }
 
 INLINE unsigned exponent_of(double x) {
@@ -147,7 +121,31 @@ INLINE void bins(enum tensor_dtype type, const uint8_t *data, size_t n, const st
   static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) {        \
     bins(TENSOR_##type, data, n, range, counts);                                                                               \
   }
-TENSOR_EACH_TYPE(KERNEL)
+TENSOR_EACH_FLOAT(KERNEL)
 
 #define ENTRY(type, name, size) [TENSOR_##type] = {moments_##name, sums_##name, bins_##name},
-const struct tensor_kernel tensor_kernels_scalar[TENSOR_DTYPES] = {TENSOR_EACH_TYPE(ENTRY)};
+const struct tensor_kernel tensor_kernels_scalar[TENSOR_DTYPES] = {TENSOR_EACH_FLOAT(ENTRY)};
+
+#define WIDEN(name, kind, expression)                                                                                          \
+  static void widen_##name(const void *data, size_t n, double *out) {                                                          \
+    for (size_t i = 0; i < n; i++) {                                                                                           \
+      kind x;                                                                                                                  \
+      memcpy(&x, (const uint8_t *)data + i * sizeof x, sizeof x);                                                              \
+      out[i] = (double)(expression);                                                                                           \
+    }                                                                                                                          \
+  }
+WIDEN(i8, int8_t, x)
+WIDEN(i16, int16_t, x)
+WIDEN(i32, int32_t, x)
+WIDEN(i64, int64_t, x)
+WIDEN(u8, uint8_t, x)
+WIDEN(u16, uint16_t, x)
+WIDEN(u32, uint32_t, x)
+WIDEN(u64, uint64_t, x)
+WIDEN(bool, uint8_t, x != 0)
+
+const tensor_widen tensor_widens[TENSOR_DTYPES] = {
+    [TENSOR_I8] = widen_i8,   [TENSOR_I16] = widen_i16, [TENSOR_I32] = widen_i32,
+    [TENSOR_I64] = widen_i64, [TENSOR_U8] = widen_u8,   [TENSOR_U16] = widen_u16,
+    [TENSOR_U32] = widen_u32, [TENSOR_U64] = widen_u64, [TENSOR_BOOL] = widen_bool,
+};

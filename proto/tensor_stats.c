@@ -77,15 +77,16 @@ int tensor_level_set(enum tensor_level level) {
 }
 
 static const struct tensor_kernel *kernel_of(enum tensor_dtype dtype) {
-  const struct tensor_kernel *kernel = NULL;
+  if (tensor_widens[dtype])
+    dtype = TENSOR_F64;
 #if defined __x86_64__
   enum tensor_level level = tensor_level();
   if (level == TENSOR_AVX512)
-    kernel = &tensor_kernels_avx512[dtype];
-  else if (level == TENSOR_AVX2)
-    kernel = &tensor_kernels_avx2[dtype];
+    return &tensor_kernels_avx512[dtype];
+  if (level == TENSOR_AVX2)
+    return &tensor_kernels_avx2[dtype];
 #endif
-  return kernel && kernel->moments ? kernel : &tensor_kernels_scalar[dtype];
+  return &tensor_kernels_scalar[dtype];
 }
 
 /* ---- floating-point mode ---- */
@@ -150,6 +151,31 @@ static unsigned unit_of(const struct tensor_block *block) {
   return most >= HUGE_FROM ? UNIT_HUGE : most >= PLAIN_FROM ? UNIT_PLAIN : UNIT_TINY;
 }
 
+/* A block's numbers as the kernels take them: where they are, or, of integers, a bufferful at a time. */
+struct part {
+  const uint8_t *at;
+  size_t left, n; /* numbers after this part, and in it */
+  const void *data;
+  double widened[512];
+};
+
+static bool part_next(struct part *p, enum tensor_dtype dtype) {
+  tensor_widen widen = tensor_widens[dtype];
+  size_t most = widen ? sizeof p->widened / sizeof p->widened[0] : TENSOR_BLOCK;
+  p->n = p->left < most ? p->left : most;
+  p->data = p->at;
+  if (widen && p->n) {
+    widen(p->at, p->n, p->widened);
+    p->data = p->widened;
+  }
+  p->at += p->n * types[dtype].size;
+  p->left -= p->n;
+  return p->n;
+}
+
+/* The buffer stays as it is: clearing it would cost more than most tensors do. */
+#define PART_BEGIN(p, where, numbers) ((p)->at = (where), (p)->left = (numbers))
+
 static void unit_raise(struct tensor_pass *pass, unsigned unit) {
   for (; pass->unit < unit; pass->unit++) {
     pass->stats.mean *= 0x1p-600;
@@ -176,7 +202,9 @@ static void moments_far(const struct tensor_pass *pass, const struct tensor_kern
   double pivot = between(pass->unit == UNIT_PLAIN ? block->sum / m->n : low / 2 + high / 2, low, high);
   for (int tries = 0; tries < 2; tries++) {
     double sums[2] = {0, 0};
-    kernel->sums(data, n, factor, pivot, sums);
+    struct part p;
+    for (PART_BEGIN(&p, data, n); part_next(&p, pass->dtype);)
+      kernel->sums(p.data, p.n, factor, pivot, sums);
     m->mean = between(pivot + sums[0] / m->n, low, high);
     m->m2 = sums[1] - sums[0] * (sums[0] / m->n);
     if (!LOST(m->m2, sums[1]))
@@ -197,7 +225,9 @@ static void merge(struct tensor_pass *pass, const struct moments *m, double n) {
 static void add_block(struct tensor_pass *pass, const struct tensor_kernel *kernel, const void *data, size_t n) {
   struct tensor_stats *stats = &pass->stats;
   struct tensor_block block = {.low = __builtin_inf(), .high = -__builtin_inf()};
-  kernel->moments(data, n, &block);
+  struct part p;
+  for (PART_BEGIN(&p, data, n); part_next(&p, pass->dtype);)
+    kernel->moments(p.data, p.n, &block);
   stats->count += n;
   stats->nans += block.nans;
   stats->infs += block.infs;
@@ -283,7 +313,9 @@ void tensor_pass_histogram(struct tensor_pass *pass, const void *data, size_t n)
   for (const uint8_t *at = data; n;) {
     size_t block = n < TENSOR_BLOCK ? n : TENSOR_BLOCK;
     uint32_t counts[TENSOR_BINS] = {0};
-    kernel->bins(at, block, &range, counts);
+    struct part p;
+    for (PART_BEGIN(&p, at, block); part_next(&p, pass->dtype);)
+      kernel->bins(p.data, p.n, &range, counts);
     for (int i = 0; i < TENSOR_BINS; i++)
       pass->stats.histogram[i] += counts[i];
     at += block * size;

@@ -1,5 +1,4 @@
-/* The kernels of tensor_kernel.h with AVX2. 32 numbers go round at a time: types that a float32 holds exactly in four registers of
- * floats, the others in eight of doubles (but for integers of 64 bits, which AVX2 does not convert: the scalar kernels do those).
+/* The kernels of tensor_kernel.h with AVX2. 32 numbers go round at a time: in four registers of floats, or eight of doubles.
  *
  * The bins of a block's numbers are written to a buffer, a byte each, and counted by comparing them with each bin that occurs.
  */
@@ -20,35 +19,13 @@ enum { AT_ONCE = 32 };
 /* ---- numbers ---- */
 
 /* Held exactly by a float32. `type` is a constant wherever this is called. */
-#define IS_NARROW(type) ((type) != TENSOR_F64 && (type) != TENSOR_I32 && (type) != TENSOR_U32)
-
-static const uint8_t sizes[TENSOR_DTYPES] = {
-#define SIZE(type, name, size) [TENSOR_##type] = (size),
-    TENSOR_EACH_TYPE(SIZE)};
-#define AT(type, data, i) ((const uint8_t *)(data) + (size_t)(i)*sizes[type])
-
-INLINE __m128i load_i32(const void *p) {
-  return _mm_loadu_si32(p);
-}
+#define IS_NARROW(type) ((type) != TENSOR_F64)
+#define SIZE_OF(type) ((type) == TENSOR_F64 ? 8u : (type) == TENSOR_F32 ? 4u : 2u)
+#define AT(type, data, i) ((const uint8_t *)(data) + (size_t)(i)*SIZE_OF(type))
 
 INLINE __m256 load8(enum tensor_dtype type, const void *data, size_t i) {
   const void *p = AT(type, data, i);
-  switch (type) {
-  case TENSOR_F16:
-    return _mm256_cvtph_ps(_mm_loadu_si128(p));
-  case TENSOR_I8:
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_I16:
-    return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(p)));
-  case TENSOR_U8:
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_U16:
-    return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)));
-  case TENSOR_BOOL:
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_min_epu8(_mm_loadl_epi64(p), _mm_set1_epi8(1))));
-  default:
-    return _mm256_loadu_ps(p);
-  }
+  return type == TENSOR_F16 ? _mm256_cvtph_ps(_mm_loadu_si128(p)) : _mm256_loadu_ps(p);
 }
 
 /* 32 numbers, in some order. */
@@ -77,21 +54,6 @@ INLINE __m256d load4(enum tensor_dtype type, const void *data, size_t i) {
     return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64(p)));
   case TENSOR_BF16:
     return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64(p)), 16)));
-  case TENSOR_I8:
-    return _mm256_cvtepi32_pd(_mm_cvtepi8_epi32(load_i32(p)));
-  case TENSOR_I16:
-    return _mm256_cvtepi32_pd(_mm_cvtepi16_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_U8:
-    return _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(load_i32(p)));
-  case TENSOR_U16:
-    return _mm256_cvtepi32_pd(_mm_cvtepu16_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_BOOL:
-    return _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_min_epu8(load_i32(p), _mm_set1_epi8(1))));
-  case TENSOR_I32:
-    return _mm256_cvtepi32_pd(_mm_loadu_si128(p));
-  case TENSOR_U32: /* as if signed, from half way */
-    return _mm256_add_pd(_mm256_cvtepi32_pd(_mm_xor_si128(_mm_loadu_si128(p), _mm_set1_epi32((int)0x80000000u))),
-                         _mm256_set1_pd(0x1p31));
   default:
     return _mm256_loadu_pd(p);
   }
@@ -374,10 +336,11 @@ INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struc
     block->neg_infs += o.neg_infs;
     block->zeros += o.zeros;
     magnitudes_take(&magnitudes, whole, block, o.nans + o.infs + o.neg_infs + o.zeros);
-    block->low = range_end(IS_NARROW(type), low, wide_low, true);
-    block->high = range_end(IS_NARROW(type), high, wide_high, false);
-    block->sum = total(m.sum);
-    block->sum_sq = total(m.sum_sq);
+    double least = range_end(IS_NARROW(type), low, wide_low, true), most = range_end(IS_NARROW(type), high, wide_high, false);
+    block->low = least < block->low ? least : block->low;
+    block->high = most > block->high ? most : block->high;
+    block->sum += total(m.sum);
+    block->sum_sq += total(m.sum_sq);
   }
   if (n > whole)
     tensor_kernels_scalar[type].moments(AT(type, data, whole), n - whole, block);
@@ -473,20 +436,8 @@ INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const st
   TARGET static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) { \
     bins_of(TENSOR_##type, data, n, range, counts);                                                                            \
   }
-#define EACH_TYPE(X)                                                                                                           \
-  X(F32, f32, 4)                                                                                                               \
-  X(F64, f64, 8)                                                                                                               \
-  X(F16, f16, 2)                                                                                                               \
-  X(BF16, bf16, 2)                                                                                                             \
-  X(I8, i8, 1)                                                                                                                 \
-  X(I16, i16, 2)                                                                                                               \
-  X(I32, i32, 4)                                                                                                               \
-  X(U8, u8, 1)                                                                                                                 \
-  X(U16, u16, 2)                                                                                                               \
-  X(U32, u32, 4)                                                                                                               \
-  X(BOOL, bool, 1)
-EACH_TYPE(KERNEL)
+TENSOR_EACH_FLOAT(KERNEL)
 
 #define ENTRY(type, name, size) [TENSOR_##type] = {moments_##name, sums_##name, bins_##name},
-const struct tensor_kernel tensor_kernels_avx2[TENSOR_DTYPES] = {EACH_TYPE(ENTRY)};
+const struct tensor_kernel tensor_kernels_avx2[TENSOR_DTYPES] = {TENSOR_EACH_FLOAT(ENTRY)};
 #endif

@@ -1,5 +1,5 @@
-/* The kernels of tensor_kernel.h with AVX-512 as of Ice Lake and Zen 4. 64 numbers go round at a time: types that a float32 holds exactly
- * in four registers of floats, the others in eight of doubles.
+/* The kernels of tensor_kernel.h with AVX-512 as of Ice Lake and Zen 4. 64 numbers go round at a time: in four registers of
+ * floats, or eight of doubles.
  *
  * A histogram is counted without a table in memory: each number's bin is a byte; a permutation turns it into one bit of eight; a
  * transposition of bits (GFNI) brings the bits of eight numbers together in a byte for each bin, whose population count is added to
@@ -22,32 +22,13 @@ enum { AT_ONCE = 64, BEFORE_EMPTYING = 16 };
 /* ---- numbers ---- */
 
 /* Held exactly by a float32. `type` is a constant wherever this is called. */
-#define IS_NARROW(type)                                                                                                        \
-  ((type) != TENSOR_F64 && (type) != TENSOR_I32 && (type) != TENSOR_U32 && (type) != TENSOR_I64 && (type) != TENSOR_U64)
-
-static const uint8_t sizes[TENSOR_DTYPES] = {
-#define SIZE(type, name, size) [TENSOR_##type] = (size),
-    TENSOR_EACH_TYPE(SIZE)};
-#define AT(type, data, i) ((const uint8_t *)(data) + (size_t)(i)*sizes[type])
+#define IS_NARROW(type) ((type) != TENSOR_F64)
+#define SIZE_OF(type) ((type) == TENSOR_F64 ? 8u : (type) == TENSOR_F32 ? 4u : 2u)
+#define AT(type, data, i) ((const uint8_t *)(data) + (size_t)(i)*SIZE_OF(type))
 
 INLINE __m512 load16(enum tensor_dtype type, const void *data, size_t i) {
   const void *p = AT(type, data, i);
-  switch (type) {
-  case TENSOR_F16:
-    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-  case TENSOR_I8:
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
-  case TENSOR_I16:
-    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(p)));
-  case TENSOR_U8:
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)));
-  case TENSOR_U16:
-    return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)));
-  case TENSOR_BOOL:
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_min_epu8(_mm_loadu_si128(p), _mm_set1_epi8(1))));
-  default:
-    return _mm512_loadu_ps(p);
-  }
+  return type == TENSOR_F16 ? _mm512_cvtph_ps(_mm256_loadu_si256(p)) : _mm512_loadu_ps(p);
 }
 
 /* 64 numbers, in some order. */
@@ -76,24 +57,6 @@ INLINE __m512d load8(enum tensor_dtype type, const void *data, size_t i) {
     return _mm512_cvtps_pd(_mm256_cvtph_ps(_mm_loadu_si128(p)));
   case TENSOR_BF16:
     return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)));
-  case TENSOR_I8:
-    return _mm512_cvtepi32_pd(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_I16:
-    return _mm512_cvtepi32_pd(_mm256_cvtepi16_epi32(_mm_loadu_si128(p)));
-  case TENSOR_U8:
-    return _mm512_cvtepi32_pd(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)));
-  case TENSOR_U16:
-    return _mm512_cvtepi32_pd(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)));
-  case TENSOR_BOOL:
-    return _mm512_cvtepi32_pd(_mm256_cvtepu8_epi32(_mm_min_epu8(_mm_loadl_epi64(p), _mm_set1_epi8(1))));
-  case TENSOR_I32:
-    return _mm512_cvtepi32_pd(_mm256_loadu_si256(p));
-  case TENSOR_U32:
-    return _mm512_cvtepu32_pd(_mm256_loadu_si256(p));
-  case TENSOR_I64:
-    return _mm512_cvtepi64_pd(_mm512_loadu_si512(p));
-  case TENSOR_U64:
-    return _mm512_cvtepu64_pd(_mm512_loadu_si512(p));
   default:
     return _mm512_loadu_pd(p);
   }
@@ -424,10 +387,12 @@ INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struc
     block->neg_infs += o.neg_infs;
     block->zeros += o.zeros;
     magnitudes_take(&near, &far, block, whole, o.nans + o.infs + o.neg_infs + o.zeros);
-    block->low = IS_NARROW(type) ? (double)_mm512_reduce_min_ps(low) : _mm512_reduce_min_pd(wide_low);
-    block->high = IS_NARROW(type) ? (double)_mm512_reduce_max_ps(high) : _mm512_reduce_max_pd(wide_high);
-    block->sum = total(m.sum);
-    block->sum_sq = total(m.sum_sq);
+    double least = IS_NARROW(type) ? (double)_mm512_reduce_min_ps(low) : _mm512_reduce_min_pd(wide_low);
+    double most = IS_NARROW(type) ? (double)_mm512_reduce_max_ps(high) : _mm512_reduce_max_pd(wide_high);
+    block->low = least < block->low ? least : block->low;
+    block->high = most > block->high ? most : block->high;
+    block->sum += total(m.sum);
+    block->sum_sq += total(m.sum_sq);
   }
   if (n > whole)
     tensor_kernels_scalar[type].moments(AT(type, data, whole), n - whole, block);
@@ -534,8 +499,8 @@ INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const st
   TARGET static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) { \
     bins_of(TENSOR_##type, data, n, range, counts);                                                                            \
   }
-TENSOR_EACH_TYPE(KERNEL)
+TENSOR_EACH_FLOAT(KERNEL)
 
 #define ENTRY(type, name, size) [TENSOR_##type] = {moments_##name, sums_##name, bins_##name},
-const struct tensor_kernel tensor_kernels_avx512[TENSOR_DTYPES] = {TENSOR_EACH_TYPE(ENTRY)};
+const struct tensor_kernel tensor_kernels_avx512[TENSOR_DTYPES] = {TENSOR_EACH_FLOAT(ENTRY)};
 #endif
