@@ -7,6 +7,8 @@
 #ifndef CIRRON_TENSOR_KERNEL_H
 #define CIRRON_TENSOR_KERNEL_H
 
+#include <stdbool.h>
+
 #include "tensor_stats.h"
 
 /* Of up to TENSOR_BLOCK numbers; the sums, low and high are of the finite ones. */
@@ -24,8 +26,8 @@ struct tensor_range {
 struct tensor_kernel {
   /* Adds to *block, which was begun with all zeros, low = infinity and high = -infinity. */
   void (*moments)(const void *data, size_t n, struct tensor_block *block);
-  /* out[0]: the sum of d = x * factor - pivot, out[1]: that of d * d; of finite numbers. Adds to out. */
-  void (*sums)(const void *data, size_t n, double factor, double pivot, double out[2]);
+  /* out[0]: the sum of d = x * factor - pivot, out[1]: that of d * d; of finite numbers; `odd`: there are others. Adds to out. */
+  void (*sums)(const void *data, size_t n, double factor, double pivot, bool odd, double out[2]);
   /* Adds to counts. */
   void (*bins)(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]);
 };

@@ -1,4 +1,5 @@
 /* The kernels of tensor_kernel.h in plain C: for processors without wide registers, for odd ends, and as the measure of the others. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "tensor_kernel.h"
@@ -87,11 +88,11 @@ INLINE void moments(enum tensor_dtype type, const uint8_t *data, size_t n, struc
   block->sum_sq += sum_sq;
 }
 
-INLINE void sums(enum tensor_dtype type, const uint8_t *data, size_t n, double factor, double pivot, double out[2]) {
+INLINE void sums(enum tensor_dtype type, const uint8_t *data, size_t n, double factor, double pivot, bool odd, double out[2]) {
   double sum = 0, sum_sq = 0;
   for (size_t i = 0; i < n; i++) {
     double x = load(type, data, i);
-    if (exponent_of(x) == 0x7ff)
+    if (odd && exponent_of(x) == 0x7ff)
       continue;
     double d = x * factor - pivot;
     sum += d;
@@ -115,8 +116,8 @@ INLINE void bins(enum tensor_dtype type, const uint8_t *data, size_t n, const st
   static void moments_##name(const void *data, size_t n, struct tensor_block *block) {                                         \
     moments(TENSOR_##type, data, n, block);                                                                                    \
   }                                                                                                                            \
-  static void sums_##name(const void *data, size_t n, double factor, double pivot, double out[2]) {                            \
-    sums(TENSOR_##type, data, n, factor, pivot, out);                                                                          \
+  static void sums_##name(const void *data, size_t n, double factor, double pivot, bool odd, double out[2]) {                  \
+    sums(TENSOR_##type, data, n, factor, pivot, odd, out);                                                                     \
   }                                                                                                                            \
   static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) {        \
     bins(TENSOR_##type, data, n, range, counts);                                                                               \

@@ -204,7 +204,7 @@ static void moments_far(const struct tensor_pass *pass, const struct tensor_kern
     double sums[2] = {0, 0};
     struct part p;
     for (PART_BEGIN(&p, data, n); part_next(&p, pass->dtype);)
-      kernel->sums(p.data, p.n, factor, pivot, sums);
+      kernel->sums(p.data, p.n, factor, pivot, m->n < (double)n, sums);
     m->mean = between(pivot + sums[0] / m->n, low, high);
     m->m2 = sums[1] - sums[0] * (sums[0] / m->n);
     if (!LOST(m->m2, sums[1]))

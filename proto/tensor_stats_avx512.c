@@ -398,7 +398,7 @@ INLINE void moments_of(enum tensor_dtype type, const void *data, size_t n, struc
     tensor_kernels_scalar[type].moments(AT(type, data, whole), n - whole, block);
 }
 
-INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double factor, double pivot, double out[2]) {
+INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double factor, double pivot, bool odd, double out[2]) {
   struct moments m;
   const __m512d f = _mm512_set1_pd(factor), p = _mm512_set1_pd(pivot);
   size_t whole = n - n % AT_ONCE;
@@ -408,12 +408,12 @@ INLINE void sums_of(enum tensor_dtype type, const void *data, size_t n, double f
   for (int k = 0; k < 8; k++) {
     __m512d x = load8(type, data, i + 8 * (size_t)k);
     __m512d d = type == TENSOR_F64 ? _mm512_sub_pd(_mm512_mul_pd(x, f), p) : _mm512_sub_pd(x, p);
-    moments_add(&m, k, _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER), d));
+    moments_add(&m, k, odd ? _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, CLASS_OTHER), d) : d);
   }
   out[0] += total(m.sum);
   out[1] += total(m.sum_sq);
   if (n > whole)
-    tensor_kernels_scalar[type].sums(AT(type, data, whole), n - whole, factor, pivot, out);
+    tensor_kernels_scalar[type].sums(AT(type, data, whole), n - whole, factor, pivot, odd, out);
 }
 
 /* ---- the histogram ---- */
@@ -493,8 +493,11 @@ INLINE void bins_of(enum tensor_dtype type, const void *data, size_t n, const st
   TARGET static void moments_##name(const void *data, size_t n, struct tensor_block *block) {                                  \
     moments_of(TENSOR_##type, data, n, block);                                                                                 \
   }                                                                                                                            \
-  TARGET static void sums_##name(const void *data, size_t n, double factor, double pivot, double out[2]) {                     \
-    sums_of(TENSOR_##type, data, n, factor, pivot, out);                                                                       \
+  TARGET static void sums_##name(const void *data, size_t n, double factor, double pivot, bool odd, double out[2]) {           \
+    if (odd)                                                                                                                   \
+      sums_of(TENSOR_##type, data, n, factor, pivot, true, out);                                                               \
+    else                                                                                                                       \
+      sums_of(TENSOR_##type, data, n, factor, pivot, false, out);                                                              \
   }                                                                                                                            \
   TARGET static void bins_##name(const void *data, size_t n, const struct tensor_range *range, uint32_t counts[TENSOR_BINS]) { \
     bins_of(TENSOR_##type, data, n, range, counts);                                                                            \
