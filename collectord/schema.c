@@ -95,3 +95,30 @@ const char schema_sql[] =
     "CREATE TABLE rings("
     " sid INTEGER NOT NULL, ring_no INTEGER NOT NULL, tail INTEGER NOT NULL,"
     " PRIMARY KEY(sid, ring_no)) WITHOUT ROWID;";
+
+/* Snapshots of tensors, one row a tensor and one a pass over all of them. Nothing ever wrote the table that stood in their place. */
+const char schema_2_sql[] =
+    "DROP TABLE snapshots;"
+    "CREATE TABLE snapshots("
+    " sid INTEGER NOT NULL, snapshot INTEGER NOT NULL, pass INTEGER NOT NULL, span INTEGER NOT NULL,"
+    " tensor_name TEXT NOT NULL, model TEXT NOT NULL,"
+    " kind TEXT NOT NULL,"                        /* weight, gradient */
+    " shape TEXT NOT NULL, dtype TEXT NOT NULL,"  /* shape: a JSON array */
+    " mode TEXT NOT NULL,"                        /* stats; sampled, full: it lies in the blob */
+    " count INTEGER, nans INTEGER, infs INTEGER," /* all of these are NULL where it was not read */
+    " neg_infs INTEGER, zeros INTEGER,"
+    " mean REAL, std REAL, min REAL, max REAL, norm REAL," /* of the finite numbers; NULL: there are none */
+    " histogram TEXT, magnitude TEXT,"                     /* JSON arrays of 16 and of 32 counts */
+    " blob_uri TEXT, ts_ns INTEGER NOT NULL, torn INTEGER NOT NULL, attrs TEXT NOT NULL,"
+    " PRIMARY KEY(sid, snapshot)) WITHOUT ROWID;"
+
+    "CREATE TABLE snapshot_passes("
+    " sid INTEGER NOT NULL, pass INTEGER NOT NULL, span INTEGER NOT NULL,"
+    " epoch INTEGER, step INTEGER,"                /* indices */
+    " reason TEXT NOT NULL,"                       /* epoch, steps, command */
+    " mode TEXT NOT NULL, ts_ns INTEGER NOT NULL," /* mode: the setting */
+    " records INTEGER NOT NULL,"
+    " list_ns INTEGER NOT NULL, read_ns INTEGER NOT NULL, wait_ns INTEGER NOT NULL,"
+    " torn INTEGER NOT NULL, own INTEGER NOT NULL,"
+    " blobs INTEGER NOT NULL, blob_error INTEGER," /* 1: weights, 2: gradients; an errno or NULL */
+    " PRIMARY KEY(sid, pass)) WITHOUT ROWID;";

@@ -2,6 +2,8 @@
 #ifndef CIRRON_SCHEMA_H
 #define CIRRON_SCHEMA_H
 
-extern const char schema_sql[]; /* version 1: never changed, see store_migrate.c */
+/* What leads from each version to the next, never changed: see store_migrate.c. */
+extern const char schema_sql[];   /* 1 */
+extern const char schema_2_sql[]; /* 2 */
 
 #endif

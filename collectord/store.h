@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "../proto/block.h"
+#include "../proto/tensor_stats.h"
 
 struct store;
 
@@ -147,5 +148,31 @@ struct rollup_row {
 int store_rollup(struct store *store, int64_t sid, const struct rollup_row *row); /* replaces */
 /* Reads back the roll-ups of a session, for a collector that takes it over from one that died. */
 int store_rollups_read(struct store *store, int64_t sid, int (*each)(const struct rollup_row *row, void *arg), void *arg);
+
+/* One tensor of a snapshot. Texts may be any bytes. Replaces an earlier row of the same id, as store_snapshot_pass does. */
+struct snapshot_row {
+  uint64_t id, pass, span;
+  const char *tensor, *model, *dtype;
+  size_t tensor_len, model_len, dtype_len;
+  bool gradient, torn;
+  const int64_t *shape;
+  uint32_t ndim;
+  const char *mode;                 /* stats, sampled, full */
+  const struct tensor_stats *stats; /* NULL: not read */
+  const char *blob_uri;             /* or NULL */
+  int64_t ts_ns;
+  const char *attrs; /* JSON */
+};
+int store_snapshot(struct store *store, int64_t sid, const struct snapshot_row *row);
+
+struct snapshot_pass_row {
+  uint64_t pass, span;
+  int64_t epoch, step;       /* or SPAN_NO_INDEX */
+  const char *reason, *mode; /* mode: as set */
+  int64_t ts_ns, records, list_ns, read_ns, wait_ns, torn, blobs;
+  bool own;
+  int blob_error; /* 0: NULL */
+};
+int store_snapshot_pass(struct store *store, int64_t sid, const struct snapshot_pass_row *row);
 
 #endif

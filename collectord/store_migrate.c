@@ -5,8 +5,8 @@
 #include "../proto/store_abi.h"
 #include "schema.h"
 
-/* A change of the tables appends a step here and raises STORE_SCHEMA_VERSION; schema_sql stays what version 1 was. */
-static const char *const steps[STORE_SCHEMA_VERSION] = {schema_sql};
+/* A change of the tables appends a step here and raises STORE_SCHEMA_VERSION; the steps before it stay what they were. */
+static const char *const steps[STORE_SCHEMA_VERSION] = {schema_sql, schema_2_sql};
 
 const struct store_schema store_schema = {steps, STORE_SCHEMA_VERSION};
 

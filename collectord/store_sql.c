@@ -58,6 +58,15 @@ static const char *const text_of[SQL_COUNT] = {
         " histogram) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     [SQL_ROLLUPS_READ] = "SELECT epoch, name, kind, count, errors, total_ns, self_ns, min_ns, max_ns, histogram FROM rollups"
                          " WHERE sid = ?1",
+    [SQL_SNAPSHOT_SET] =
+        "INSERT OR REPLACE INTO snapshots(sid, snapshot, pass, span, tensor_name, model, kind, shape, dtype, mode,"
+        " count, nans, infs, neg_infs, zeros, mean, std, min, max, norm, histogram, magnitude, blob_uri, ts_ns,"
+        " torn, attrs) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,"
+        " ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)",
+    [SQL_PASS_SET] =
+        "INSERT OR REPLACE INTO snapshot_passes(sid, pass, span, epoch, step, reason, mode, ts_ns, records, list_ns,"
+        " read_ns, wait_ns, torn, own, blobs, blob_error)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
 };
 
 int store_errno(sqlite3 *db, int rc) {

@@ -12,20 +12,15 @@
 static const struct {
   const char *name, *key;
 } tables[] = {
-    {"steps", "span"},
-    {"marks", "mark"},
-    {"snapshots", "snapshot"},
-    {"epochs", "span"},
-    {"rollups", "(epoch, name, kind)"},
-    {"kernels", "(span, name)"},
-    {"open_spans", "span"},
-    {"moves", "move"},
+    {"steps", "span"},           {"marks", "mark"},      {"snapshots", "snapshot"},
+    {"snapshot_passes", "pass"}, {"epochs", "span"},     {"rollups", "(epoch, name, kind)"},
+    {"kernels", "(span, name)"}, {"open_spans", "span"}, {"moves", "move"},
     {"rings", "ring_no"},
 };
 enum { TABLES = sizeof tables / sizeof *tables };
 
-const char *const erase_tables[] = {"steps",      "marks", "snapshots", "epochs",     "rollups",  "kernels",
-                                    "open_spans", "moves", "rings",     "block_meta", "sessions", NULL};
+const char *const erase_tables[] = {"steps",      "marks", "snapshots", "snapshot_passes", "epochs",   "rollups", "kernels",
+                                    "open_spans", "moves", "rings",     "block_meta",      "sessions", NULL};
 
 /* Runs a statement with up to two numbers. *changed: rows that it changed; *out: the first column of its row. */
 static int run(sqlite3 *db, const char *sql, int64_t a, int64_t b, int *changed, int64_t *out) {

@@ -3,7 +3,7 @@
 #define CIRRON_STORE_ABI_H
 
 #define STORE_APPLICATION_ID 0x4349524e /* "CIRN", PRAGMA application_id */
-#define STORE_SCHEMA_VERSION 1          /* PRAGMA user_version and table schema_version */
+#define STORE_SCHEMA_VERSION 2          /* PRAGMA user_version and table schema_version */
 
 /* sessions.state */
 #define SESSION_RUNNING "running"

@@ -138,6 +138,14 @@ static inline void session_with_all(struct store *store, uint64_t prefix, const 
     assert_int_equal(store_step(store, sid, &(struct step_row){.span = i}), 0);
     assert_int_equal(store_mark(store, sid, &(struct mark_row){.id = i, .type = MARK_INT}), 0);
   }
+  for (uint64_t i = 1; i <= 1500; i++)
+    assert_int_equal(
+        store_snapshot(store, sid,
+                       &(struct snapshot_row){
+                           .id = i, .pass = 1, .mode = "stats", .tensor = "w", .model = "", .dtype = "", .attrs = "{}"}),
+        0);
+  assert_int_equal(store_snapshot_pass(store, sid, &(struct snapshot_pass_row){.pass = 1, .reason = "epoch", .mode = "stats"}),
+                   0);
   assert_int_equal(store_epoch(store, sid, &epoch, -1), 0);
   assert_int_equal(store_open_spans(store, sid, rows, 1200), 0);
   assert_int_equal(store_move(store, sid, 3, 1, 1), 0);

@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_snapshots.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
 /* The store as the collector fills it: names, sessions and rows, and what stays after a rollback. */
 #include <errno.h>
 #include <math.h>
@@ -312,6 +312,76 @@ static void test_rollups(void **state) {
   assert_int_equal(store_rollups_read(f->store, 1, take_rollup, sums), -EBADMSG);
 }
 
+static void test_snapshots(void **state) {
+  struct fixture *f = *state;
+  static const int64_t shape[] = {3, 0, -INT64_MAX};
+  static const struct tensor_stats stats = {.count = 7,
+                                            .nans = 1,
+                                            .infs = 2,
+                                            .neg_infs = 1,
+                                            .zeros = 3,
+                                            .mean = 0.5,
+                                            .std = 0,
+                                            .min = -1.5,
+                                            .max = 1e300,
+                                            .norm = INFINITY,
+                                            .histogram = {[0] = 4, [15] = INT64_MAX},
+                                            .magnitude = {[31] = 9}};
+  struct snapshot_row row = {.id = 1ull << 63,
+                             .pass = 2,
+                             .span = 3,
+                             .tensor = "a\0b\xff",
+                             .tensor_len = 4,
+                             .model = "net",
+                             .model_len = 3,
+                             .dtype = "float32",
+                             .dtype_len = 7,
+                             .shape = shape,
+                             .ndim = 3,
+                             .mode = "full",
+                             .stats = &stats,
+                             .blob_uri = "file:///x",
+                             .ts_ns = 5,
+                             .torn = true,
+                             .attrs = "{}"};
+  assert_int_equal(store_snapshot(f->store, 1, &row), 0);
+  row.stats = NULL, row.blob_uri = NULL, row.gradient = true, row.mode = "stats", row.ndim = 0;
+  assert_int_equal(store_snapshot(f->store, 1, &row), 0); /* replaces */
+  row.id = 4, row.stats = &stats, row.ndim = 3, row.torn = false, row.mode = "full", row.blob_uri = "file:///x";
+  assert_int_equal(store_snapshot(f->store, 1, &row), 0);
+  struct tensor_stats none = {.count = 1, .nans = 1, .mean = NAN, .std = NAN, .min = NAN, .max = NAN, .norm = NAN};
+  row.id = 5, row.stats = &none;
+  assert_int_equal(store_snapshot(f->store, 1, &row), 0);
+  struct snapshot_pass_row pass = {.pass = 2,
+                                   .span = 3,
+                                   .epoch = 4,
+                                   .step = SPAN_NO_INDEX,
+                                   .reason = "steps",
+                                   .mode = "sampled",
+                                   .ts_ns = 5,
+                                   .records = 6,
+                                   .list_ns = 7,
+                                   .read_ns = 8,
+                                   .wait_ns = 9,
+                                   .torn = 10,
+                                   .blobs = 3};
+  assert_int_equal(store_snapshot_pass(f->store, 1, &pass), 0);
+  pass.pass = 3, pass.epoch = SPAN_NO_INDEX, pass.step = 0, pass.own = true, pass.blob_error = ENOSPC, pass.blobs = 0;
+  assert_int_equal(store_snapshot_pass(f->store, 1, &pass), 0);
+  assert_int_equal(store_commit(f->store), 0);
+  ASK("SELECT snapshot, pass, span, hex(tensor_name), model, kind, shape, dtype, mode, count, nans, infs, neg_infs, zeros, "
+      "mean, std,"
+      " min, max, norm, histogram, magnitude, blob_uri, ts_ns, torn, attrs FROM snapshots WHERE sid = 1 ORDER BY snapshot",
+      "-9223372036854775808|2|3|610062EFBFBD|net|gradient|[]|float32|stats|~|~|~|~|~|~|~|~|~|~|~|~|~|5|1|{}\n"
+      "4|2|3|610062EFBFBD|net|gradient|[3,0,-9223372036854775807]|float32|full|7|1|2|1|3|0.5|0.0|-1.5|1.0e+300|Inf|"
+      "[4,0,0,0,0,0,0,0,0,0,0,0,0,0,0,9223372036854775807]|[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,9]|"
+      "file:///x|5|0|{}\n"
+      "5|2|3|610062EFBFBD|net|gradient|[3,0,-9223372036854775807]|float32|full|1|1|0|0|0|~|~|~|~|~|"
+      "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]|[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]|file:///x|5|0|{}\n");
+  ASK("SELECT * FROM snapshot_passes",
+      "1|2|3|4|~|steps|sampled|5|6|7|8|9|10|0|3|~\n1|3|3|~|0|steps|sampled|5|6|7|8|9|10|1|0|28\n");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST_OPEN(test_names),
@@ -322,6 +392,7 @@ int main(void) {
       TEST_OPEN(test_marks),
       TEST_OPEN(test_steps_and_epochs),
       TEST_OPEN(test_rollups),
+      TEST_OPEN(test_snapshots),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_snapshots.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
 /* Removing sessions from a store. */
 #include <errno.h>
 #include <sqlite3.h>
@@ -40,6 +40,8 @@ static void test_erase(void **state) {
   assert_true(after < before / 2);
   ASK("SELECT sid FROM sessions ORDER BY sid", "1\n3\n");
   ASK("SELECT count(*) = sum(sid = 1) + sum(sid = 3) FROM marks", "1\n");
+  ASK("SELECT group_concat(sid) FROM snapshot_passes", "1,3\n");
+  ASK("SELECT sid, count(*) FROM snapshots GROUP BY sid", "1|1500\n3|1500\n");
   ASK("SELECT (SELECT count(*) FROM blocks), (SELECT count(*) FROM block_meta), (SELECT count(*) FROM steps)", "3|3|5000\n");
   while (left)
     assert_int_equal(store_shrink(f->store, 100, &left), 0);
@@ -64,7 +66,7 @@ static void test_erase_knows_all_tables(void **state) {
       fail_msg("proto/erase.c does not know the table %s", name);
   }
   sqlite3_finalize(s);
-  assert_int_equal(found, 11);
+  assert_int_equal(found, 12);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_snapshots.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c
 /* What the store opens, refuses and brings to the present version. */
 #include <errno.h>
 #include <sqlite3.h>
@@ -16,9 +16,9 @@
 
 static void test_new_store(void **state) {
   struct fixture *f = *state;
-  ASK("SELECT version, written_by LIKE 'collectord %' FROM schema_version", "1|1\n");
+  ASK("SELECT version, written_by LIKE 'collectord %' FROM schema_version", "1|1\n2|1\n");
   ASK("PRAGMA journal_mode", "wal\n");
-  ASK("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version", "1128878670|1\n");
+  ASK("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version", "1128878670|2\n");
   assert_false(store_dirty(f->store));
   int64_t sid;
   struct session_row row = {.prefix = 5};
@@ -30,7 +30,7 @@ static void test_new_store(void **state) {
   f->store = open_or_fail(f->path);
   assert_int_equal(store_session_find(f->store, 5, &sid), 0);
   assert_int_equal(store_session_find(f->store, 6, &sid), -ENOENT);
-  ASK("SELECT count(*) FROM schema_version", "1\n");
+  ASK("SELECT count(*) FROM schema_version", "2\n");
 }
 
 static void test_id_is_in_the_file(void **state) { /* also when its WAL is lost */
@@ -108,8 +108,8 @@ static void test_refuses_foreign(void **state) {
 static void test_refuses_newer(void **state) {
   struct fixture *f = *state;
   store_close(open_or_fail(f->path));
-  run_sql(f->path, "PRAGMA user_version = 2");
-  refused(f, f->path, -EPROTONOSUPPORT, "newer cirron (schema 2, this one knows up to 1)");
+  run_sql(f->path, "PRAGMA user_version = 4");
+  refused(f, f->path, -EPROTONOSUPPORT, "newer cirron (schema 4, this one knows up to 2)");
 }
 
 static void test_refuses_damaged(void **state) {
@@ -216,7 +216,10 @@ static void test_opens_version_1(void **state) {
   struct fixture *f = *state;
   make_v1(f);
   f->store = open_or_fail(f->path);
-  ASK("SELECT max(version) FROM schema_version", "1\n");
+  ASK("SELECT max(version) FROM schema_version", "2\n");
+  ASK("SELECT (SELECT count(*) FROM snapshots), (SELECT count(*) FROM snapshot_passes), (SELECT count(*) FROM"
+      " pragma_table_info('snapshots'))",
+      "0|0|26\n");
   struct found found = {0};
   assert_int_equal(store_blocks_unsealed(f->store, 1, find, &found), 0);
   assert_true(found.rows == 11 && found.blocks == 1);
@@ -230,7 +233,7 @@ static void test_opens_version_1(void **state) {
   ASK("SELECT count(*) FROM sessions", "2\n");
 }
 
-/* The way of a later schema, with steps made up for the test: there is no second version yet. */
+/* The way of a later schema, with steps made up for the test. */
 static void test_migrates(void **state) {
   struct fixture *f = *state;
   static const char *const steps[] = {
@@ -256,7 +259,7 @@ static void test_migrates(void **state) {
   ASK("SELECT user_version, application_id FROM pragma_user_version, pragma_application_id", "3|1128878670\n");
   char why[256] = "";
   assert_int_equal(store_open(f->path, &f->store, why, sizeof why), -EPROTONOSUPPORT); /* this program is the older one now */
-  assert_non_null(strstr(why, "newer cirron (schema 3, this one knows up to 1)"));
+  assert_non_null(strstr(why, "newer cirron (schema 3, this one knows up to 2)"));
   ASK("SELECT colour FROM sessions", "blue\n");
 }
 

@@ -1,4 +1,4 @@
-// links: tools/tree.c tools/buf.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c proto/erase.c proto/histogram.c collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c
+// links: tools/tree.c tools/buf.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c proto/block.c proto/erase.c proto/histogram.c collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_snapshots.c collectord/store_sql.c collectord/schema.c collectord/utf8.c
 /* What of a tree is shown, and trees that no sound trace has. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c tools/vtab_args.c tools/vtab_spans.c
+// links: collectord/store.c collectord/store_block.c collectord/store_checkpoint.c collectord/store_lock.c collectord/store_erase.c collectord/store_migrate.c collectord/store_open.c collectord/store_rows.c collectord/store_snapshots.c collectord/store_sql.c collectord/schema.c collectord/utf8.c proto/block.c proto/erase.c proto/histogram.c tools/spans.c tools/spans_each.c tools/spans_moves.c tools/spans_names.c tools/vtab_args.c tools/vtab_spans.c
 /* What the collector's store writes, read back through the stream of spans and the table `spans`. */
 #include <stdarg.h>
 #include <stddef.h>
