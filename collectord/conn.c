@@ -128,6 +128,23 @@ static int on_batch(struct conn *c, const Cirron__SpanBatch *batch) {
   return ring_err(c, err);
 }
 
+static int on_area(struct conn *c, const Cirron__SnapshotArea *area) {
+  int fd = take_fd(c);
+  bool may = fd >= 0 && c->session && c->session->phase == SESSION_LIVE && !c->session->by_messages;
+  int err = may ? snapshots_area(c->session, fd, area->bytes) : -EPROTO;
+  if (fd >= 0)
+    close(fd);
+  return err;
+}
+
+static int on_request(struct conn *c, const Cirron__SnapshotRequest *request) {
+  if (!c->session || c->session->phase != SESSION_LIVE || c->session->by_messages)
+    return -EPROTO;
+  int err = snapshots_request(c->session, request->number, snapshots_with_folder(c->session) ? take_fd(c) : -1);
+  c->all->roster->notify(c->all->roster->notify_arg, false);
+  return err;
+}
+
 /* Has it sent more than we keep in memory that is ours? */
 static bool too_much(const struct conn *c) {
   uint64_t held = c->session ? batch_held(c->session) : 0;
@@ -140,6 +157,8 @@ static int on_sent(struct conn *c, const Cirron__Envelope *e) {
     return -EPROTO;
   if (e->body_case == CIRRON__ENVELOPE__BODY_SPAN_BATCH)
     return on_batch(c, e->span_batch);
+  if (e->body_case == CIRRON__ENVELOPE__BODY_SNAPSHOT_SENT)
+    return c->session->by_messages ? snapshots_sent(c->session, e->snapshot_sent) : -EPROTO;
   return e->body_case == CIRRON__ENVELOPE__BODY_INTERN ? batch_names(c->session, e->intern)
                                                        : batch_counters(c->session, e->counters);
 }
@@ -172,7 +191,14 @@ static int on_message(struct conn *c, const uint8_t *data, size_t len) {
   case CIRRON__ENVELOPE__BODY_INTERN:
   case CIRRON__ENVELOPE__BODY_SPAN_BATCH:
   case CIRRON__ENVELOPE__BODY_COUNTERS:
+  case CIRRON__ENVELOPE__BODY_SNAPSHOT_SENT:
     err = on_sent(c, e);
+    break;
+  case CIRRON__ENVELOPE__BODY_SNAPSHOT_AREA:
+    err = on_area(c, e->snapshot_area);
+    break;
+  case CIRRON__ENVELOPE__BODY_SNAPSHOT_REQUEST:
+    err = on_request(c, e->snapshot_request);
     break;
   default: /* of a newer agent */
     err = c->said_hello ? 0 : -EPROTO;

@@ -126,7 +126,12 @@ static int64_t taken(const struct drain *d) {
 static bool take(struct drain *d, enum session_fill *fill) {
   size_t pending = 0;
   int64_t before = taken(d);
+  uint64_t now = clock_monotonic_ns();
+  bool ready = false;
   for (struct session *s = d->roster->first; s; s = s->next) {
+    snapshots_look(s, now);
+    ready |= s->snapshots.ready;
+    d->awaited |= s->snapshots.awaits;
     if (!s->segment.memory || s->phase == SESSION_ENDED)
       continue;
     int err = session_drain(s, d->store, VISIT_RECORDS, fill);
@@ -141,7 +146,7 @@ static bool take(struct drain *d, enum session_fill *fill) {
     pending += ingest_pending(&s->ingest);
   }
   d->idle_beats = taken(d) == before ? d->idle_beats + 1 : 0;
-  return *fill == SESSION_URGENT || pending > MAX_PENDING;
+  return *fill == SESSION_URGENT || pending > MAX_PENDING || ready;
 }
 
 /* Where the processes can not see it themselves. */
@@ -167,6 +172,7 @@ static void rest(struct drain *d, enum session_fill fill) {
     arm(d->timer, !d->roster->mapped           ? AWAIT_NS
                   : fill > SESSION_QUIET       ? BUSY_NS
                   : fill == SESSION_QUIET      ? QUIET_NS
+                  : d->awaited                 ? QUIET_NS
                   : d->idle_beats < IDLE_BEATS ? CALM_NS
                                                : IDLE_NS);
 }
@@ -177,6 +183,7 @@ static void beat(evutil_socket_t fd, short what, void *arg) {
   struct drain *d = arg;
   uint64_t now = clock_monotonic_ns();
   enum session_fill fill = SESSION_CALM;
+  d->awaited = false;
   roster_check(d->roster, now);
   if (d->failing && now < d->retry_ns) {
     rest(d, fill);
@@ -229,12 +236,20 @@ void drain_wake(void *arg, bool urgent) {
     event_del(d->idle_timer);
 }
 
+/* Not all rows of a snapshot go into one transaction. */
+static bool more(const struct drain *d) {
+  bool more = false;
+  for (const struct session *s = d->roster->first; s; s = s->next)
+    more |= !s->abandoned && snapshots_dirty(s);
+  return more;
+}
+
 int drain_all(struct drain *drain) {
   int err;
   do {
     drain->urgent = false;
     err = commit(drain);
-  } while (!err && drain->urgent); /* without the session that could not be stored */
+  } while (!err && (drain->urgent || more(drain))); /* without the session that could not be stored; snapshots' rows */
   forget_over(drain);
   return err;
 }

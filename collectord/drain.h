@@ -24,9 +24,9 @@ struct drain {
   struct event *timer, *idle_timer;
   uint64_t idle_exit_ns; /* 0: never */
   uint64_t last_commit_ns, retry_ns;
-  bool failing, urgent;
-  unsigned idle_beats;     /* looks in a row at which nothing had come */
-  void (*idle)(void *arg); /* no session was alive for that long */
+  bool failing, urgent, awaited; /* awaited: a word of a process whose snapshot was read */
+  unsigned idle_beats;           /* looks in a row at which nothing had come */
+  void (*idle)(void *arg);       /* no session was alive for that long */
   void *idle_arg;
   void (*forget)(void *arg, struct session *session); /* the session is freed while it has a connection: close that */
   void *forget_arg;

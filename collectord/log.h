@@ -19,6 +19,8 @@ enum log_kind {
   LOG_ACCEPT,
   LOG_TEXTS,
   LOG_LOOP,
+  LOG_SNAPSHOT,
+  LOG_BLOB,
   LOG_KINDS
 };
 

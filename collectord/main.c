@@ -2,7 +2,7 @@
  *
  * Start: settings, folders, privileges given up, store (its lock says whether another collector has it), socket, sessions that an earlier collector left, loop.
  * End (SIGTERM, SIGINT, or idle): no new connections, last records, commit, status 0. Sessions whose process lives stay running in the
- * store: it may find the next collector. One thread runs it all; the store checkpoints on one of its own.
+ * store: it may find the next collector. One thread runs it all; the store checkpoints on one of its own, and tensors are read on two.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -22,6 +22,7 @@
 #include "listener.h"
 #include "log.h"
 #include "privs.h"
+#include "reader.h"
 #include "retention.h"
 #include "roster.h"
 #include "store.h"
@@ -43,6 +44,8 @@ struct collector {
   struct drain drain;
   struct watchdog watchdog;
   struct retention retention;
+  struct reader *reader;
+  bool reader_hangs;
   struct event *term, *interrupt;
   bool leaving;
 };
@@ -123,9 +126,12 @@ static int set_up(struct collector *c) {
   c->base = make_base();
   if (!c->base)
     return -ENOMEM;
+  if (reader_new(&c->reader) != 0)
+    return -ENOMEM;
   c->roster = (struct roster){
       .base = c->base,
       .store = c->store,
+      .reader = c->reader,
       .max_sessions = c->config.max_sessions,
       .max_user_sessions = c->config.max_user_sessions,
       .max_rings = c->config.max_rings,
@@ -178,6 +184,7 @@ static int wind_up(struct collector *c) {
     (void)event_base_loop(c->base, EVLOOP_NONBLOCK);
   listener_close(&c->listener);
   roster_check_ended(&c->roster);
+  c->reader_hangs = !reader_stop(c->reader);
   int err = drain_all(&c->drain);
   if (err)
     log_line("store", err, "the last records could not be kept");
@@ -190,8 +197,11 @@ static void tear_down(struct collector *c) {
   drain_fini(&c->drain);
   watchdog_stop(&c->watchdog);
   retention_fini(&c->retention);
+  c->reader_hangs = !reader_stop(c->reader) || c->reader_hangs;
   if (c->base)
     roster_fini(&c->roster);
+  if (!c->reader_hangs)
+    reader_free(c->reader);
   if (c->term)
     event_free(c->term);
   if (c->interrupt)

@@ -128,6 +128,7 @@ static int make(struct roster *roster, const Cirron__Hello *hello, const struct 
   int pidfd = process_open_peer(socket, peer->pid);
   s->pidfd = pidfd >= 0 ? pidfd : -1;
   s->quota = &roster->quota;
+  s->snapshots.reader = roster->reader;
   watch(roster, s);
   add(roster, s);
   *out = s;

@@ -14,7 +14,8 @@ struct roster {
   struct event_base *base;
   struct store *store;
   size_t max_sessions, max_user_sessions, max_rings;
-  struct quota quota; /* of each session */
+  struct quota quota;    /* of each session */
+  struct reader *reader; /* of tensors; NULL: they are read on this thread */
   struct session *first;
   size_t count;
   size_t mapped; /* those with rings to look into */

@@ -202,6 +202,7 @@ void session_free(struct session *session) {
     free(session->rings[i]);
   }
   free(session->rings);
+  snapshots_free(session);
   ingest_fini(&session->ingest);
   mapping_close(&session->segment);
   if (session->pidfd >= 0)
@@ -455,6 +456,7 @@ static void look_at_ranks(struct session *s) {
 }
 
 int session_collect(struct session *session, struct store *store) {
+  snapshots_look(session, clock_monotonic_ns());
   if (!session->segment.memory || session->end_done)
     return 0;
   look_at_ranks(session);
@@ -475,7 +477,7 @@ bool session_dirty(const struct session *session) {
   if (session->phase == SESSION_ORPHAN)
     return false;
   return session->state_dirty || session->ranks_dirty || !session->added || ingest_dirty(&session->ingest) ||
-         session_state_changed(session);
+         snapshots_dirty(session) || session_state_changed(session);
 }
 
 static int write_tails(struct session *s, struct store *store) {
@@ -494,6 +496,8 @@ int session_write(struct session *session, struct store *store) {
     err = ingest_write(&session->ingest, store, session->sid);
   if (!err)
     err = write_tails(session, store);
+  if (!err)
+    err = snapshots_write(session, store);
   return err ? err : session_state_write(session, store);
 }
 
@@ -502,6 +506,7 @@ void session_committed(struct session *session) {
   session->state_dirty = session->ranks_dirty = false;
   if (session->segment.memory)
     ingest_committed(&session->ingest);
+  snapshots_committed(session);
   for (size_t i = 0; i < session->ring_count; i++)
     ring_reader_release(session->rings[i], session->rings[i]->next);
   session->owes = session->by_messages;
@@ -510,9 +515,11 @@ void session_committed(struct session *session) {
 void session_undone(struct session *session) {
   if (!session->added)
     session->sid = 0;
+  snapshots_undone(session);
   session->state_dirty = true; /* `written` holds numbers that are not in the store */
 }
 
 bool session_over(const struct session *session) {
-  return session->phase == SESSION_ENDED && !session->state_dirty && session->added;
+  return session->phase == SESSION_ENDED && !session->state_dirty && session->added &&
+         (session->abandoned || snapshots_over(session));
 }

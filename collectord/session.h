@@ -28,6 +28,7 @@
 #include "process.h"
 #include "quota.h"
 #include "ring_reader.h"
+#include "snapshot.h"
 #include "store.h"
 
 struct event;
@@ -64,6 +65,8 @@ struct session {
   bool owes;                /* it has not been told yet how far its rings are committed */
   uint64_t segment_address; /* where it has its own, as it says; 0: not to be seen there */
   struct ingest ingest;
+  struct snapshots snapshots;
+  uint64_t commands;         /* that were sent to it */
   const struct quota *quota; /* or NULL */
   struct quota_use used;
 

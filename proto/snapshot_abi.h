@@ -9,7 +9,9 @@
  * `finished` to the request's number. A process that finds out that it cannot be read, or has no reader, does all of this itself;
  * then SNAPSHOT_OWN is set in `flags`, and collectord just keeps what is there once it is finished.
  *
- * One request at a time: a new one is written only when `finished` is the number of the one before, or nobody is left who reads it.
+ * One request at a time: a new one is written only when `stored` is the number of the one before. Until then collectord may need
+ * what is here once more (the verdict; all of it, if it is killed), so a process that does not wait for that, which is some
+ * milliseconds after `settled`, writes it into a new area. One that is the last of eight which are not stored may be left out.
  *
  * Before the training changes what is being read, the process waits at `done`, within CIRRON_SNAPSHOT_WAIT_MS. When it goes on it says what
  * came of it: `torn_from`, the first entry that was not read by then (SNAPSHOT_WHOLE: none), SNAPSHOT_TORN in the flags of single
@@ -53,7 +55,7 @@ enum snapshot_entry_flag {
   SNAPSHOT_GRADIENT = 1,
   SNAPSHOT_TORN = 2,
   SNAPSHOT_COMPLEX =
-      4, /* dtype is that of the parts, shape that of the tensor: twice as many numbers lie there, next to each other */
+      4, /* dtype is that of the parts, shape and strides (in complex numbers) those of the tensor: two parts lie next to each other */
   SNAPSHOT_SPARSE = 8, /* what is listed are the values of a sparse tensor that are stored; shape is that of the values */
   SNAPSHOT_COPY = 16,  /* what is listed is a copy in host memory (of a device's) */
 };

@@ -79,10 +79,11 @@ class Collector:
 
     def __init__(self, folder):
         self.socket, self.db, self.log, self.process = folder / "c.sock", folder / "traces.db", folder / "collectord.log", None
+        self.prefix, self.options = [], []  # of its command
 
     def start(self):
         with open(self.log, "ab") as log:
-            command = [COLLECTORD, "--foreground", "--socket", self.socket, "--db", self.db]
+            command = [*self.prefix, COLLECTORD, "--foreground", "--socket", self.socket, "--db", self.db, *self.options]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_env())
         until(self.answers, 20, "collectord to listen")
         return self

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import harness
+import snapshots  # noqa: F401  its tests are of this suite
 from harness import COLLECTORD, WAIT_S, Skip, clean_env, test, test_each, until
 
 PLAYER = str(pathlib.Path(__file__).with_name("player.py"))

@@ -1,0 +1,419 @@
+"""Tensors that collectord reads out of processes that list them: part of suite.py."""
+import contextlib
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import sys
+import time
+
+from harness import WAIT_S, Collector, Skip, clean_env, test, test_each, until
+
+HERE = str(pathlib.Path(__file__).parent)
+
+
+class Job:
+    """A script that plays a traced process: the names of lister.py are there."""
+
+    def __init__(self, case, script, path=None, prefix=()):
+        code = f"import sys; sys.path.insert(0, {HERE!r})\nfrom lister import *\n" + script
+        self.process = subprocess.Popen([*prefix, sys.executable, "-c", code, str(path or case.collect().socket)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=clean_env())
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def hear(self, word):
+        line = self.process.stdout.readline().split()
+        assert line and line[0] == word, f"{word} awaited: {line}"
+        return line[1:]
+
+    def say(self, word="go"):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        status = self.process.wait(WAIT_S)
+        assert status == 0, f"the job: exit status {status}"
+
+
+def rows(case, sql):
+    with contextlib.closing(sqlite3.connect(f"file:{case.collector.db}?mode=ro", uri=True)) as db:
+        return db.execute(sql).fetchall()
+
+
+@test
+def tensors_of_all_kinds(case):
+    """From the request to the store: statistics, shapes, names, what could not be read and why."""
+    with Job(case, """
+p = begin()
+nan, inf = float("nan"), float("inf")
+p.snapshot([Tensor("w.grad", [1, 2, 3, 4], flags=GRADIENT, shape=[2, 2]), Tensor("w", [-1, 0, 1, nan, inf, -inf], shape=[2, 3]),
+            Tensor(b"odd\\xff\\0\\"name", [5.0], F64, "d", shape=[], model="m"), Tensor("empty", [], shape=[0, 3]),
+            Tensor("all nan", [nan, nan]), Tensor("meta", [], dtype=0, reason="meta", dtype_name="float32", shape=[7]),
+            Tensor("c", [1, 2, 3, 4], flags=COMPLEX, shape=[2]), Tensor("s", [1], flags=SPARSE | COPY)],
+           epoch=3, flags=0)
+tell("stored", p.area.number(DONE))
+p.goodbye()
+""") as job:
+        case.equal(job.hear("stored"), ["8"], "done")
+        job.end()
+    got = rows(case, "SELECT snapshot, pass, span, tensor_name, model, kind, shape, dtype, mode, count, nans, infs, neg_infs, zeros, mean, std, min, max,"
+                     " torn, blob_uri, attrs FROM snapshots ORDER BY snapshot")
+    std = 1.118033988749895
+    case.equal(got, [
+        (1000, 1, 7, "w.grad", "net", "gradient", "[2,2]", "float32", "stats", 4, 0, 0, 0, 0, 2.5, std, 1.0, 4.0, 0, None, "{}"),
+        (1001, 1, 7, "w", "net", "weight", "[2,3]", "float32", "stats", 6, 1, 2, 1, 1, 0.0, (2 / 3) ** .5, -1.0, 1.0, 0, None, "{}"),
+        (1002, 1, 7, 'odd\ufffd\0"name', "m", "weight", "[]", "float64", "stats", 1, 0, 0, 0, 0, 5.0, 0.0, 5.0, 5.0, 0, None, "{}"),
+        (1003, 1, 7, "empty", "net", "weight", "[0,3]", "float32", "stats", 0, 0, 0, 0, 0, None, None, None, None, 0, None, "{}"),
+        (1004, 1, 7, "all nan", "net", "weight", "[2]", "float32", "stats", 2, 2, 0, 0, 0, None, None, None, None, 0, None, "{}"),
+        (1005, 1, 7, "meta", "net", "weight", "[7]", "float32", "stats", *[None] * 9, 0, None, '{"reason":"meta"}'),
+        (1006, 1, 7, "c", "net", "weight", "[2]", "complex64", "stats", 4, 0, 0, 0, 0, 2.5, std, 1.0, 4.0, 0, None, '{"complex":true}'),
+        (1007, 1, 7, "s", "net", "weight", "[1]", "float32", "stats", 1, 0, 0, 0, 0, 1.0, 0.0, 1.0, 1.0, 0, None, '{"sparse":true,"copy":true}'),
+    ], "records")
+    case.equal(rows(case, "SELECT histogram, magnitude FROM snapshots WHERE snapshot = 1000"),
+               [("[1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1]", "[" + "0," * 24 + "3,1" + ",0" * 6 + "]")], "histograms")
+    case.equal(rows(case, "SELECT pass, span, epoch, step, reason, mode, records, list_ns, wait_ns, torn, own, blobs, blob_error, read_ns > 0"
+                          " FROM snapshot_passes"), [(1, 7, 3, None, "epoch", "stats", 8, 1234, 99, 0, 0, 0, None, 1)], "pass")
+
+
+@test
+def what_was_torn(case):
+    """The verdict comes when the process goes on: before or long after it is stored."""
+    with Job(case, """
+p = begin()
+t = [Tensor(f"w{i}", [i]) for i in range(4)]
+p.area.write(1, t)
+p.say_request()
+p.until(FINISHED)
+p.area.memory[PAGE + ENTRY + 34] |= TORN
+p.area.settle(torn_from=3, torn=1)
+p.until(STORED)
+p.area.write(2, t, first=2000)
+p.say_request()
+p.until(FINISHED)
+tell("late")
+wait()
+assert p.area.word(STORED) == 1
+p.area.settle(torn_from=2)
+p.until(STORED)
+p.area.write(3, t, first=3000)
+p.say_request()
+p.until(FINISHED)
+tell("done")
+wait()
+""") as job:
+        job.hear("late")
+        until(lambda: rows(case, "SELECT count(*), sum(torn) FROM snapshots WHERE pass = 2") == [(4, 0)], what="records without a verdict")
+        case.equal(rows(case, "SELECT pass, torn FROM snapshot_passes"), [(1, 2), (2, 0)], "passes")
+        job.say()
+        job.hear("done")
+        job.process.kill()
+        until(lambda: rows(case, "SELECT count(*) FROM snapshot_passes") == [(3,)], what="the last one")
+    case.equal(rows(case, "SELECT pass, group_concat(torn) FROM snapshots GROUP BY pass"), [(1, "0,1,0,1"), (2, "0,0,1,1"), (3, "0,0,0,0")], "torn")
+    case.equal(rows(case, "SELECT pass, torn FROM snapshot_passes"), [(1, 2), (2, 2), (3, 0)], "passes at last")
+
+
+@test
+def a_model_that_is_given_back(case):
+    """Memory that is gone costs its own record, and nothing else."""
+    with Job(case, """
+p = begin()
+t = [Tensor("a", [1]), Tensor("gone", [2]), Tensor("b", [3])]
+t[1].address = 4096
+t.append(Tensor("partly", bytes(8192), U8, "B"))
+t[3].shape = [1 << 40]
+p.snapshot(t)
+p.goodbye()
+""") as job:
+        job.end()
+    got = rows(case, "SELECT tensor_name, mean, attrs FROM snapshots ORDER BY snapshot")
+    gone = '{"error":"Bad address"}'
+    case.equal(got, [("a", 1.0, "{}"), ("gone", None, gone), ("b", 3.0, "{}"), ("partly", None, gone)], "records")
+
+
+@test
+def killed_while_it_is_read(case):
+    with Job(case, """
+p = begin(4096, 1 << 20)
+t = [Tensor(f"w{i}", bytes(1 << 21)) for i in range(200)]
+p.area.write(1, t)
+p.say_request()
+while p.area.number(DONE) < 5:
+    pass
+tell("reading")
+wait()
+""") as job:
+        job.hear("reading")
+        job.process.kill()
+        until(lambda: rows(case, "SELECT records FROM snapshot_passes") == [(200,)], what="what there is of it")
+    got = rows(case, "SELECT snapshot - 1000, count, attrs FROM snapshots ORDER BY snapshot")
+    whole = sum(row[1] is not None for row in got)
+    case.check(5 <= whole < 200, f"{whole} were read")
+    case.equal(got, [(i, 1 << 19, "{}") for i in range(whole)] + [(i, None, '{"error":"the process ended first"}') for i in range(whole, 200)], "records")
+    case.store()
+
+
+@test
+def collector_killed_while_it_reads(case):
+    """The next one goes on with the same request: nothing is missing, nothing twice."""
+    case.collect()
+    with Job(case, """
+p = begin(4096, 1 << 20)
+t = [Tensor(f"w{i}", bytes(1 << 19)) for i in range(600)]
+p.area.write(1, t)
+p.say_request()
+while p.area.number(DONE) < 5:
+    pass
+tell("reading")
+wait()
+p.hangup()
+p.hello()
+p.say_request()
+p.until(FINISHED)
+tell("finished")
+wait()
+p.hangup()
+p.hello()
+p.say_request()
+p.area.settle()
+p.until(STORED)
+p.say_request()
+p.goodbye()
+""") as job:
+        job.hear("reading")
+        case.collector.kill()
+        case.collector.start()
+        case.equal(rows(case, "SELECT count(*) FROM snapshots"), [(0,)], "records of half a pass")
+        job.say()
+        job.hear("finished")
+        case.collector.kill()
+        case.collector.start()
+        job.say()
+        job.end()
+    case.equal(rows(case, "SELECT count(*), count(DISTINCT tensor_name), sum(count), sum(attrs = '{}') FROM snapshots"), [(600, 600, 600 << 17, 600)], "records")
+    case.equal(rows(case, "SELECT pass, records FROM snapshot_passes"), [(1, 600)], "passes")
+    case.store()
+
+
+@test
+def ended_while_it_reads(case):
+    """SIGTERM waits for no tensors; the next collector reads the rest."""
+    case.collect()
+    with Job(case, """
+p = begin(4096, 1 << 20)
+t = [Tensor(f"w{i}", bytes(1 << 21)) for i in range(300)]
+p.area.write(1, t)
+p.say_request()
+while p.area.number(DONE) < 5:
+    pass
+tell("reading", os.getpid())
+wait()
+p.hangup()
+p.hello()
+p.say_request()
+p.until(FINISHED)
+p.area.settle()
+p.until(STORED)
+p.goodbye()
+""") as job:
+        job.hear("reading")
+        case.equal(case.collector.stop(), 0, "exit status of collectord")
+        case.equal(rows(case, "SELECT count(*) FROM snapshots"), [(0,)], "records of half a pass")
+        case.collector.start()
+        job.say()
+        job.end()
+    case.equal(rows(case, "SELECT count(*), sum(count), sum(attrs = '{}') FROM snapshots"), [(300, 300 << 19, 300)], "records")
+
+
+REFUSED = """
+p.area.write(1, [Tensor("w.grad", [1, 2], flags=GRADIENT), Tensor("w", [3])])
+p.say_request()
+while not p.area.number(REFUSED):
+    time.sleep(0.001)
+tell("refused", p.area.number(REFUSED), p.area.number(DONE))
+for i in range(2):  # it computes itself
+    struct.pack_into("<iI5Q5d", p.area.memory, PAGE + 64 * ENTRY + i * RESULT, 0, 0, 2 - i, 0, 0, 0, 0, 1.5 + i, .5, 1, 2, 3)
+struct.pack_into("<I", p.area.memory, FLAGS, OWN)
+struct.pack_into("<I", p.area.memory, DONE, 2)
+p.area.word(FINISHED, 1)
+p.area.settle(torn_from=1)
+p.until(STORED)
+p.area.write(2, [Tensor("w", [3])], flags=OWN, first=2000)
+p.say_request()
+tell("own")
+wait()
+"""
+
+
+def computes_itself(case, job, error):
+    case.equal(job.hear("refused"), [str(error), "0"], "why, and how many were read")
+    job.hear("own")
+    job.process.kill()
+    until(lambda: rows(case, "SELECT count(*) FROM snapshot_passes") == [(2,)], what="both")
+    case.equal(rows(case, "SELECT pass, tensor_name, kind, count, mean, torn, attrs FROM snapshots ORDER BY snapshot"),
+               [(1, "w.grad", "gradient", 2, 1.5, 0, "{}"), (1, "w", "weight", 1, 2.5, 1, "{}"),
+                (2, "w", "weight", None, None, 0, '{"error":"the process ended first"}')], "records")
+    case.equal(rows(case, "SELECT own, torn FROM snapshot_passes"), [(1, 1), (1, 0)], "passes")
+
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def needs_root(case):
+    """Tests of other users' processes. They may come into the folder."""
+    if os.geteuid() != 0 or subprocess.run([*NOBODY, "true"], stderr=subprocess.DEVNULL).returncode:
+        raise Skip("needs root and setpriv")
+    os.chmod(case.folder, 0o777)
+
+
+@test
+def a_process_that_nobody_may_read(case):
+    """Not dumpable, so the kernel refuses: it is told, and computes itself."""
+    needs_root(case)
+    case.collector = Collector(case.folder)
+    case.collector.prefix = NOBODY
+    case.collector.start()
+    with Job(case, "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\np = begin()\n" + REFUSED, prefix=NOBODY) as job:
+        computes_itself(case, job, 1)
+    log = case.collector.log.read_text()
+    case.equal(log.count("computes its snapshots itself"), 1, "lines about it in " + log)
+
+
+@test
+def a_process_of_another_user(case):
+    """Never read, though root could."""
+    needs_root(case)
+    case.collector = Collector(case.folder)
+    case.collector.options = ["--any-user"]
+    case.collector.start()
+    with Job(case, "p = begin()\n" + REFUSED, prefix=NOBODY) as job:
+        computes_itself(case, job, 1)
+    case.equal(rows(case, "SELECT uid FROM sessions"), [(65534,)], "whose it is")
+
+
+@test
+def twenty_thousand_tensors(case):
+    """They do not hold up the others: the rings of another process are emptied all the while."""
+    with Job(case, """
+p = begin(20000, 1 << 21)
+t = Tensor("w", range(16))
+many = []
+for i in range(20000):
+    c = object.__new__(Tensor)
+    c.__dict__.update(t.__dict__, name=b"layer.%d.weight" % i, memory=t.memory)
+    many.append(c)
+p.snapshot(many)
+tell("stored")
+wait()
+many[0].more = {"flags": GRADIENT}
+p.snapshot(many[:1], 2, first=90000)
+p.goodbye()
+""") as job:
+        job.hear("stored")
+        case.equal(rows(case, "SELECT count(*), count(DISTINCT tensor_name), min(mean), max(mean) FROM snapshots"), [(20000, 20000, 7.5, 7.5)], "records")
+        case.equal(rows(case, "SELECT records FROM snapshot_passes"), [(20000,)], "passes")
+        job.say()
+        job.end()
+    case.equal(rows(case, "SELECT pass, count(*) FROM snapshots GROUP BY pass"), [(1, 20000), (2, 1)], "records at last")
+
+
+@test
+def a_new_area_for_each(case):
+    """A process that does not wait until the one before is stored."""
+    with Job(case, """
+p = begin()
+t = [Tensor(f"w{i}", [i]) for i in range(5)]
+areas = []
+for n in range(1, 6):
+    p.make(5 * n)
+    p.say_area()
+    p.area.write(n, t, first=1000 * n)
+    p.say_request()
+    areas.append(p.area)
+for p.area in areas:
+    p.until(FINISHED)
+    p.area.settle()
+for p.area in areas:
+    p.until(STORED)
+p.goodbye()
+""") as job:
+        job.end()
+    case.equal(rows(case, "SELECT pass, count(*), sum(mean) FROM snapshots GROUP BY pass"), [(n, 5, 10.0) for n in range(1, 6)], "records")
+
+
+HOSTILE = {
+    "too small": "p.area.bytes = 100; p.say_area()",
+    "of another size": "p.area.bytes -= 8; p.say_area()",
+    "not sealed": "p.area.fd, _ = player.memfd(p.area.bytes, 0); p.say_area()",
+    "no memfd": "p.area.fd = os.open('/dev/zero', os.O_RDWR); p.say_area()",
+    "of another session": "p.make(8); p.area.word(32, 5); p.say_area()",
+    "more entries than there is room": "p.make(8); struct.pack_into('<I', p.area.memory, 12, 1 << 20); p.say_area()",
+    "without a descriptor": "p.send(field_bytes(6, field_int(1, p.area.bytes)))",
+    "request of nothing": "p.send(field_bytes(7, field_int(1, 0)))",
+}
+
+
+@test_each(tuple(HOSTILE))
+def an_area_that_cannot_be(case, kind):
+    with Job(case, f"p = begin()\n{HOSTILE[kind]}\np.socket.settimeout(20)\nassert p.socket.recv(1) == b''\n") as job:
+        job.end()
+    case.equal(case.collector.stop(), 0, "exit status of collectord")
+
+
+@test
+def entries_that_cannot_be(case):
+    """Anything in entries and text: the process is answered, and collectord goes on."""
+    with Job(case, """
+import random
+chance = random.Random(5)
+p = begin(16, 1 << 12)
+t = [Tensor(f"w{i}", range(100)) for i in range(16)]
+for n in range(1, 200):
+    p.area.write(n, t, first=100 * n)
+    for _ in range(chance.randrange(1, 4)):
+        i, at = chance.randrange(16), chance.choice((8, 12, 16, 20, 24, 28, 32, 33, 34))
+        struct.pack_into("<I" if at < 32 else "<B", p.area.memory, PAGE + i * ENTRY + at, chance.choice((0, 1, 2, 4, 8, 64, 65, 200, 255, 0, 0) if at > 31 else
+                         (0, 4, 8, 1 << 12, (1 << 12) - 4, 1 << 31, (1 << 32) - 8, WHOLE)))
+    if n % 7 == 0:
+        p.area.memory[p.area.text_at:p.area.text_at + 4096] = os.urandom(4096)
+    if n % 11 == 0:
+        struct.pack_into("<II", p.area.memory, COUNT, chance.choice((0, 17, 1 << 31)), chance.choice((0, 16, 99)))
+    p.say_request()
+    p.until(FINISHED)
+    p.area.settle(chance.getrandbits(32))
+    p.until(STORED)
+p.snapshot(t, 1000, first=1000000)
+p.goodbye()
+""") as job:
+        job.end()
+    case.equal(rows(case, "SELECT count(*), sum(mean) FROM snapshots WHERE pass = 1000"), [(16, 16 * 49.5)], "the last one, which is right")
+    case.equal(case.collector.stop(), 0, "exit status of collectord")
+
+
+@test
+def an_area_that_changes_all_the_time(case):
+    with Job(case, """
+p = begin(64, 1 << 12)
+t = [Tensor(f"w{i}", range(100)) for i in range(64)]
+end, n = time.monotonic() + 2, 0
+while time.monotonic() < end:
+    n += 1
+    p.area.write(n, t, first=100 * n)
+    p.say_request()
+    for at in (NUMBER, DONE, FINISHED, STORED, SETTLED, COUNT):
+        p.area.memory[PAGE + n % 64 * ENTRY:PAGE + n % 64 * ENTRY + 40] = os.urandom(40)
+        p.area.memory[at:at + 8] = os.urandom(8)
+    p.area.word(NUMBER, n)
+p.goodbye()
+""") as job:
+        job.end()
+    case.equal(case.collector.stop(), 0, "exit status of collectord")
