@@ -1,4 +1,4 @@
-// links: collectord/session.c collectord/session_state.c collectord/quota.c collectord/ingest.c collectord/ingest_open.c collectord/ingest_write.c collectord/names.c collectord/tree.c collectord/rollup.c collectord/idmap.c collectord/ring_reader.c collectord/process.c collectord/text.c collectord/utf8.c collectord/clock.c collectord/log.c proto/histogram.c
+// links: collectord/session.c collectord/session_state.c collectord/snapshot.c collectord/snapshot_rows.c collectord/pass.c collectord/pass_sent.c collectord/area.c collectord/blob.c collectord/reader.c collectord/quota.c collectord/ingest.c collectord/ingest_open.c collectord/ingest_write.c collectord/names.c collectord/tree.c collectord/rollup.c collectord/idmap.c collectord/ring_reader.c collectord/process.c collectord/text.c collectord/utf8.c collectord/clock.c collectord/log.c proto/histogram.c proto/tensor_read.c proto/tensor_stats.c
 /* What a process may leave in its segment and rings (rings.h), into a store that only counts: as many spans must be in it as were taken,
  * each once. */
 #include "tests/fuzz/fuzz.h"

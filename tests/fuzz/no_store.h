@@ -36,14 +36,14 @@ struct store {
   unsigned generation;
 };
 
-static void no_store_clear(struct store *store) {
+__attribute__((unused)) static void no_store_clear(struct store *store) {
   store->now.block_count = 0;
   store->now.names = 0;
   memset(store->now.blocks, 0, sizeof store->now.blocks);
   store->committed = store->now;
 }
 
-static int64_t no_store_rows(const struct store *store) {
+__attribute__((unused)) static int64_t no_store_rows(const struct store *store) {
   size_t sum = 0;
   for (size_t i = 0; i < NO_STORE_BLOCKS; i++)
     sum += store->committed.blocks[i].rows;
@@ -160,6 +160,29 @@ int store_epoch_delete(struct store *store, int64_t sid, uint64_t span) {
 int store_rollup(struct store *store, int64_t sid, const struct rollup_row *row) {
   (void)sid;
   no_store_check_name(store, row->name);
+  return 0;
+}
+
+int store_snapshot(struct store *store, int64_t sid, const struct snapshot_row *row) {
+  (void)store, (void)sid;
+  size_t sum = 0; /* all that it points to is there */
+  for (size_t i = 0; i < row->tensor_len; i++)
+    sum += (uint8_t)row->tensor[i];
+  for (size_t i = 0; i < row->model_len; i++)
+    sum += (uint8_t)row->model[i];
+  for (size_t i = 0; i < row->dtype_len; i++)
+    sum += (uint8_t)row->dtype[i];
+  for (uint32_t i = 0; i < row->ndim; i++)
+    sum += (size_t)row->shape[i];
+  sum += strlen(row->attrs) + strlen(row->mode) + (row->stats ? row->stats->count : 0);
+  *(volatile size_t *)&sum = sum;
+  return 0;
+}
+
+int store_snapshot_pass(struct store *store, int64_t sid, const struct snapshot_pass_row *row) {
+  (void)store, (void)sid;
+  if (!row->reason || !row->mode)
+    abort();
   return 0;
 }
 

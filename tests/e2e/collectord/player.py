@@ -93,6 +93,13 @@ class Ring:
         self.words[at // 8] = 0
 
 
+def hello_fields(p):
+    return b"".join([
+        field_int(1, 1), field_fixed64(4, p.session), field_int(5, os.getpid()), field_int(6, os.getppid()),
+        field_bytes(7, b"host\xff"), field_bytes(9, b"train.py"), field_bytes(9, b'--name="\xe9"'), field_int(12, 2),
+        field_int(13, -1), field_int(14, 4), field_int(17, p.anchor[0]), field_int(18, p.anchor[1]), field_int(19, p.start)])
+
+
 class Player:
     def __init__(self, path):
         self.path, self.session = str(path), int.from_bytes(os.urandom(8), "little") | 1
@@ -116,11 +123,7 @@ class Player:
         self.socket.sendmsg([frame(body)], rights)
 
     def hello_body(self):
-        return field_bytes(1, b"".join([
-            field_int(1, 1), field_fixed64(4, self.session), field_int(5, os.getpid()), field_int(6, os.getppid()),
-            field_bytes(7, b"host\xff"), field_bytes(9, b"train.py"), field_bytes(9, b'--name="\xe9"'), field_int(12, 2),
-            field_int(13, -1), field_int(14, 4), field_int(17, self.anchor[0]), field_int(18, self.anchor[1]),
-            field_int(19, self.start)]))
+        return field_bytes(1, hello_fields(self))
 
     def connect(self):
         self.socket = socket.socket(socket.AF_UNIX)

@@ -417,3 +417,58 @@ p.goodbye()
 """) as job:
         job.end()
     case.equal(case.collector.stop(), 0, "exit status of collectord")
+
+
+SENT = """
+p = Lister()
+p.connect()
+p.send(field_bytes(1, player.hello_fields(p) + field_int(21, 1)))
+def tensor(name, mean=1.5, flags=0, stats=True, **more):
+    data = struct.pack("<5Q5d48Q", 4, 0, 0, 0, 1, mean, .5, 1, 2, 3, *range(48))
+    fields = field_bytes(1, name) + field_bytes(2, b"net") + field_bytes(3, player.varint(2) * 2) + field_int(4, F32) + field_int(5, flags)
+    return field_bytes(4, fields + (field_bytes(10, data) if stats else field_bytes(7, b"meta")))
+def head(count, gradients=1):
+    return field_bytes(2, b"".join(field_int(i, v) for i, v in enumerate((7, 1000, time.monotonic_ns(), 6, 1, count, gradients, 2, 0, 11, 12, 13), 1)))
+def sent(number, *parts, first=0, last=False):
+    p.send(field_bytes(8, field_int(1, number) + b"".join(parts) + field_int(3, first) + field_int(5, last)))
+"""
+
+
+@test
+def sent_in_messages(case):
+    """Where no memory is shared. What was begun and never ended is nothing."""
+    with Job(case, SENT + """
+sent(1, head(3), tensor(b"lost", 9))
+sent(2, head(3), tensor(b"w.grad", 1, GRADIENT), tensor(b"w\\xff", 2, TORN))
+sent(2, tensor(b"meta", 0, 0, False), first=2, last=True)
+sent(3, head(0, 0), last=True)
+sent(4, tensor(b"the end of one that began elsewhere"), first=5, last=True)
+p.goodbye()
+""") as job:
+        job.end()
+        until(lambda: rows(case, "SELECT count(*) FROM snapshot_passes") == [(2,)], what="the passes")
+    case.equal(rows(case, "SELECT snapshot, pass, span, tensor_name, model, kind, shape, dtype, count, zeros, mean, torn, attrs FROM snapshots"), [
+        (1000, 2, 7, "w.grad", "net", "gradient", "[2,2]", "float32", 4, 1, 1.0, 0, "{}"),
+        (1001, 2, 7, "w\ufffd", "net", "weight", "[2,2]", "float32", 4, 1, 2.0, 1, "{}"),
+        (1002, 2, 7, "meta", "net", "weight", "[2,2]", "float32", None, None, None, 0, '{"reason":"meta"}')], "records")
+    case.equal(rows(case, "SELECT pass, epoch, step, reason, records, list_ns, read_ns, wait_ns, torn, own FROM snapshot_passes"),
+               [(2, 3, -1, "steps", 3, 11, 12, 13, 1, 1), (3, 3, -1, "steps", 0, 11, 12, 13, 0, 1)], "passes")
+
+
+BAD_SENT = {
+    "more than there are": 'sent(1, head(1), tensor(b"a"), tensor(b"b"))',
+    "in another order": 'sent(1, head(3), tensor(b"a"))\nsent(1, tensor(b"b"), first=2)',
+    "not all of them": 'sent(1, head(3), tensor(b"a"), last=True)',
+    "statistics of another size": 'sent(1, head(1), field_bytes(4, field_bytes(10, b"x" * 8)))',
+    "too long a name": 'sent(1, head(1), tensor(b"a" * 1025))',
+    "too many": "sent(1, head(1 << 21))",
+    "no number": "sent(0, head(1))",
+}
+
+
+@test_each(tuple(BAD_SENT))
+def a_message_that_cannot_be(case, kind):
+    with Job(case, SENT + BAD_SENT[kind] + "\np.socket.settimeout(20)\nassert p.socket.recv(1) == b''\n") as job:
+        job.end()
+    case.equal(case.collector.stop(), 0, "exit status of collectord")
+    case.equal(rows(case, "SELECT count(*) FROM snapshots"), [(0,)], "records")
