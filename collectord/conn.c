@@ -13,6 +13,7 @@
 #include "../proto/ring_abi.h"
 #include "batch.h"
 #include "cirron_gen.h"
+#include "command.h"
 #include "log.h"
 #include "roster.h"
 
@@ -33,7 +34,7 @@ struct conn {
   const char *message; /* which the present one is */
   bool waits;          /* it is not read: too much of it is not committed */
   size_t answer_at, answer_len;
-  uint8_t answer[64]; /* a Committed that the socket did not take whole: answer_at to answer_len */
+  uint8_t answer[64]; /* what the socket did not take whole: answer_at to answer_len */
   size_t used;
   uint8_t buffer[LINK_PREFIX_BYTES + LINK_MAX_MESSAGE];
 };
@@ -163,6 +164,28 @@ static int on_sent(struct conn *c, const Cirron__Envelope *e) {
                                                        : batch_counters(c->session, e->counters);
 }
 
+/* One envelope, with its length before it. Returns the bytes of both. */
+static size_t pack(const Cirron__Envelope *e, uint8_t *to) {
+  size_t len = cirron__envelope__pack(e, to + LINK_PREFIX_BYTES);
+  for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
+    to[i] = (uint8_t)(len >> 8 * i);
+  return LINK_PREFIX_BYTES + len;
+}
+
+/* Such a connection is not a session's, and ends with the answer. */
+static int on_command(struct conn *c, const Cirron__Command *command) {
+  Cirron__CommandReply reply = CIRRON__COMMAND_REPLY__INIT;
+  Cirron__Envelope e = CIRRON__ENVELOPE__INIT;
+  if (c->said_hello)
+    return -EPROTO;
+  command_pass_on(c->all->roster, command, c->peer.uid, &reply);
+  e.body_case = CIRRON__ENVELOPE__BODY_COMMAND_REPLY;
+  e.command_reply = &reply;
+  size_t len = pack(&e, c->answer);                               /* 24 bytes at most */
+  (void)send(c->fd, c->answer, len, MSG_DONTWAIT | MSG_NOSIGNAL); /* there is room for the first; or nobody waits for it */
+  return -ECONNRESET;
+}
+
 /* For the log. */
 static const char *name_of(const Cirron__Envelope *e) {
   const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(e->base.descriptor, (unsigned)e->body_case);
@@ -199,6 +222,9 @@ static int on_message(struct conn *c, const uint8_t *data, size_t len) {
     break;
   case CIRRON__ENVELOPE__BODY_SNAPSHOT_REQUEST:
     err = on_request(c, e->snapshot_request);
+    break;
+  case CIRRON__ENVELOPE__BODY_COMMAND:
+    err = on_command(c, e->command);
     break;
   default: /* of a newer agent */
     err = c->said_hello ? 0 : -EPROTO;
@@ -307,33 +333,35 @@ void conn_flush(struct session *session) {
     (void)conn_read(session->connection, 4096);
 }
 
-/* One Committed, with its length before it. */
-static void answer_put(struct conn *c, uint32_t ring_no, uint64_t position) {
+/* A snapshot is wanted, or how far a ring is committed. False: it was told all. */
+static bool answer_next(struct conn *c, struct session *session) {
   Cirron__Committed committed = CIRRON__COMMITTED__INIT;
+  Cirron__Command command = CIRRON__COMMAND__INIT;
   Cirron__Envelope e = CIRRON__ENVELOPE__INIT;
-  committed.ring_no = ring_no;
-  committed.position = position;
-  e.body_case = CIRRON__ENVELOPE__BODY_COMMITTED;
-  e.committed = &committed;
-  size_t len = cirron__envelope__pack(&e, c->answer + LINK_PREFIX_BYTES); /* 22 bytes at most */
-  for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
-    c->answer[i] = (uint8_t)(len >> 8 * i);
+  if (session->commands_told != session->commands) {
+    session->commands_told = session->commands;
+    command.kind = CIRRON__COMMAND__KIND__SNAPSHOT;
+    command.number = session->commands;
+    e.body_case = CIRRON__ENVELOPE__BODY_COMMAND;
+    e.command = &command;
+  } else if (batch_next_told(session, &committed.ring_no, &committed.position)) {
+    e.body_case = CIRRON__ENVELOPE__BODY_COMMITTED;
+    e.committed = &committed;
+  } else {
+    return false;
+  }
   c->answer_at = 0;
-  c->answer_len = LINK_PREFIX_BYTES + len;
+  c->answer_len = pack(&e, c->answer); /* 32 bytes at most */
+  return true;
 }
 
 void conn_acknowledge(struct session *session) {
   struct conn *c = session->connection;
-  uint32_t ring_no;
-  uint64_t position;
   if (c->waits && !too_much(c))
     c->waits = event_add(c->readable, NULL) != 0;
   for (;;) {
-    if (c->answer_at == c->answer_len) {
-      if (!batch_next_told(session, &ring_no, &position))
-        return;
-      answer_put(c, ring_no, position);
-    }
+    if (c->answer_at == c->answer_len && !answer_next(c, session))
+      return;
     ssize_t n = send(c->fd, c->answer + c->answer_at, c->answer_len - c->answer_at, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0)
       return; /* it takes no more now; or it is gone, of which we hear elsewhere */

@@ -66,8 +66,8 @@ struct session {
   uint64_t segment_address; /* where it has its own, as it says; 0: not to be seen there */
   struct ingest ingest;
   struct snapshots snapshots;
-  uint64_t commands;         /* that were sent to it */
-  const struct quota *quota; /* or NULL */
+  uint64_t commands, commands_told; /* by messages: how often a snapshot was asked for, and up to which it was told so */
+  const struct quota *quota;        /* or NULL */
   struct quota_use used;
 
   bool goodbye, became_other;

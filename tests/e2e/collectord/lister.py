@@ -3,6 +3,7 @@ import array
 import ctypes
 import mmap
 import os
+import socket
 import struct
 import sys
 import time
@@ -134,3 +135,17 @@ def begin(entries=64, text=1 << 16):
     p.hello()
     p.ring(1)
     return p
+
+
+def ask(path, session=0, kind=1):
+    """The command to take a snapshot: how many were told, and the error."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(60)
+        s.connect(str(path))
+        s.sendall(player.frame(player.field_bytes(9, player.field_int(1, kind) + player.field_fixed64(2, session))))
+        data = b""
+        while part := s.recv(100):
+            data += part
+    assert struct.unpack_from("<I", data)[0] == len(data) - 4 and data[4] == 12 << 3 | 2, data
+    fields = dict(zip(data[6::2], data[7::2]))
+    return fields.get(1 << 3, 0), fields.get(2 << 3, 0)

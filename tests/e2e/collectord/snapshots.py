@@ -1,13 +1,13 @@
 """Tensors that collectord reads out of processes that list them: part of suite.py."""
 import contextlib
-import json
+import errno
 import os
 import pathlib
 import sqlite3
 import subprocess
 import sys
-import time
 
+from lister import ask
 from harness import WAIT_S, Collector, Skip, clean_env, test, test_each, until
 
 HERE = str(pathlib.Path(__file__).parent)
@@ -472,3 +472,70 @@ def a_message_that_cannot_be(case, kind):
         job.end()
     case.equal(case.collector.stop(), 0, "exit status of collectord")
     case.equal(rows(case, "SELECT count(*) FROM snapshots"), [(0,)], "records")
+
+
+WANTED = "struct.unpack_from('<Q', p.segment, 112)[0]"
+
+
+@test
+def asked_for_by_a_command(case):
+    path = case.collect().socket
+    case.equal(ask(path), (0, errno.ESRCH), "the answer where nobody is")
+    shared = "p = begin()\ntell('session', p.session)\n"
+    with Job(case, shared + f"while {WANTED} < 2:\n    time.sleep(.001)\ntell('wanted', {WANTED})\nwait()\np.goodbye()\n") as one, \
+            Job(case, shared + f"wait()\ntell('wanted', {WANTED})\np.goodbye()\n") as other, \
+            Job(case, SENT + """
+tell("session", p.session)
+while True:
+    p.socket.settimeout(60)
+    (size,) = struct.unpack("<I", p.socket.recv(4))
+    data = p.socket.recv(size)
+    if data[0] == 9 << 3 | 2:
+        break
+tell("command", data.hex())
+wait()
+""") as sends:
+        first = int(one.hear("session")[0])
+        other.hear("session")
+        sends.hear("session")
+        until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(3,)], what="the sessions")
+        case.equal(ask(path, first), (1, 0), "the answer for one")
+        case.equal(ask(path), (3, 0), "the answer for all")
+        case.equal(ask(path, 5), (0, errno.ESRCH), "the answer for one that is not there")
+        case.equal(ask(path, first, 7), (0, errno.EOPNOTSUPP), "the answer to another command")
+        case.equal(one.hear("wanted"), ["2"], "one is told")
+        other.say()
+        case.equal(other.hear("wanted"), ["1"], "the other is told")
+        case.equal(sends.hear("command"), ["4a0408011801"], "what is sent to the third")
+        one.say()
+        one.end()
+        other.end()
+    case.equal(case.collector.stop(), 0, "exit status of collectord")
+
+
+@test
+def a_command_of_another_user(case):
+    """Root may ask everybody's jobs, others their own."""
+    needs_root(case)
+    case.collector = Collector(case.folder)
+    case.collector.options = ["--any-user"]
+    case.collector.start()
+    asks = [*NOBODY, sys.executable, "-c", f"import sys; sys.path.insert(0, {HERE!r}); import lister; print(lister.ask({str(case.collector.socket)!r}))"]
+    stays = f"p = begin()\ntell('began')\nwait()\ntell('wanted', {WANTED})\np.goodbye()\n"
+    with Job(case, stays) as of_root:
+        of_root.hear("began")
+        until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(1,)], what="the session")
+        r = subprocess.run(asks, capture_output=True, text=True, env=clean_env())
+        case.equal(r.stdout, f"(0, {errno.EPERM})\n", f"the answer ({r.stderr})")
+        with Job(case, stays, prefix=NOBODY) as of_nobody:
+            of_nobody.hear("began")
+            until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(2,)], what="the sessions")
+            r = subprocess.run(asks, capture_output=True, text=True, env=clean_env())
+            case.equal(r.stdout, "(1, 0)\n", f"the answer ({r.stderr})")
+            case.equal(ask(case.collector.socket), (2, 0), "root's answer")
+            of_nobody.say()
+            case.equal(of_nobody.hear("wanted"), ["2"], "nobody's job is told")
+            of_nobody.end()
+        of_root.say()
+        case.equal(of_root.hear("wanted"), ["1"], "root's job is told")
+        of_root.end()
