@@ -11,6 +11,7 @@
 #include "buf.h"
 #include "db.h"
 #include "say.h"
+#include "snaps.h"
 
 static const char *const kinds[SPAN_KINDS] = {
     [SPAN_USER] = "user",       [SPAN_SESSION] = "session",   [SPAN_EPOCH] = "epoch",
@@ -139,11 +140,31 @@ static const char *set_name(struct cli *cli, char *value) {
   return NULL;
 }
 
+static const char span_kinds[] =
+    "user, session, epoch, eval, step, data_load, forward, backward, optimizer_step, batch, fetch or collective";
+static const char tensor_kinds[] = "weight or gradient";
+
+/* Whether it is one for the command is known later. */
 static const char *set_kind(struct cli *cli, char *value) {
   cli->kind = cli_kind_find(value);
-  return cli->kind >= 0
-             ? NULL
-             : "user, session, epoch, eval, step, data_load, forward, backward, optimizer_step, batch, fetch or collective";
+  cli->tensor_kind = strcmp(value, "weight") == 0 ? SNAPS_WEIGHT : strcmp(value, "gradient") == 0 ? SNAPS_GRADIENT : 0;
+  cli->kind_text = value;
+  return NULL;
+}
+
+static const char *wrong_kind(const struct cli *cli, const struct cli_command *command) {
+  bool tensors = command->options & CLI_TENSORS;
+  if (!cli->kind_text || (tensors ? cli->tensor_kind != 0 : cli->kind >= 0))
+    return NULL;
+  return tensors ? tensor_kinds : span_kinds;
+}
+
+static const char *set_epoch(struct cli *cli, char *value) {
+  return set_number(value, 0, INT64_C(1) << 40, &cli->epoch);
+}
+
+static const char *set_timeout(struct cli *cli, char *value) {
+  return set_number(value, 0, 86400, &cli->timeout);
 }
 
 static const char *set_slowest(struct cli *cli, char *value) {
@@ -184,7 +205,10 @@ static const struct {
     {"rank", "N", "only sessions of this rank", set_rank, CLI_SESSION},
     {"limit", "N", "at most N rows; 0: all", set_limit, CLI_LIMIT},
     {"name", "NAME", "only those of this name", set_name, CLI_NAME},
-    {"kind", "KIND", "only spans of this kind: step, forward, user, ...", set_kind, CLI_KIND},
+    {"kind", "KIND", "only spans of this kind: step, forward, user, ...; of tensors: weight, gradient", set_kind,
+     CLI_KIND | CLI_TENSORS},
+    {"epoch", "N", "only snapshots of this epoch", set_epoch, CLI_TENSORS},
+    {"timeout", "SECONDS", "how long to wait for it (30)", set_timeout, CLI_TIMEOUT},
     {"slowest", NULL, "the longest first", set_slowest, CLI_SLOWEST},
     {"depth", "N", "only N levels below the session", set_depth, CLI_DEPTH},
     {"last", "N", "the last N sessions instead of one", set_last, CLI_LAST},
@@ -295,7 +319,7 @@ static int parse_options(int argc, char **argv, struct cli *out, bool *seen, boo
 
 const struct cli_command *cli_parse(int argc, char **argv, const struct cli_command *commands, struct cli *out, int *status) {
   bool seen[OPTIONS] = {false}, help = false, version = false;
-  *out = (struct cli){.rank = -1, .limit = -1, .kind = -1, .depth = -1, .last = -1, .keep = -1};
+  *out = (struct cli){.rank = -1, .limit = -1, .kind = -1, .depth = -1, .last = -1, .keep = -1, .epoch = -1, .timeout = -1};
   *status = parse_options(argc, argv, out, seen, &help, &version);
   if (*status)
     return NULL;
@@ -321,6 +345,9 @@ const struct cli_command *cli_parse(int argc, char **argv, const struct cli_comm
   for (size_t i = 0; i < OPTIONS && !*status; i++)
     if (seen[i] && options[i].only && !(command->options & options[i].only))
       *status = usage("--%s has no meaning for %s; see cirron-query %s --help", options[i].name, command->name, command->name);
+  const char *allowed = *status ? NULL : wrong_kind(out, command);
+  if (allowed)
+    *status = usage("--kind '%s': it has to be %s", out->kind_text, allowed, NULL);
   if (!*status && out->db_count > 1 && !(command->options & CLI_STORES))
     *status = usage("%s reads one store; only one --db has a meaning for it", command->name, NULL, NULL);
   if (!*status && out->arg_count < command->min_args)

@@ -24,6 +24,8 @@ enum cli_option {
   CLI_LAST = 1 << 6,
   CLI_ALL = 1 << 7,
   CLI_CHECKS = 1 << 8,
+  CLI_TENSORS = 1 << 9, /* --kind is one of tensors; --epoch */
+  CLI_TIMEOUT = 1 << 10,
   CLI_CLEAR = 1 << 20,
   CLI_FAST = 1 << 21,
   CLI_STEPS = 1 << 23,
@@ -40,7 +42,11 @@ struct cli {
   int64_t rank;        /* -1: all */
   int64_t limit;       /* -1: the command's own; 0: none */
   const char *name;
-  int kind; /* enum span_kind, or -1 */
+  int kind;              /* enum span_kind, or -1 */
+  const char *kind_text; /* as it was given, or NULL */
+  int tensor_kind;       /* enum snaps_kind, or 0 */
+  int64_t epoch;         /* -1: not given */
+  int64_t timeout;       /* seconds, -1: not given */
   bool slowest, all;
   int64_t depth, last; /* -1: not given */
   int64_t keep;        /* -1: not given */

@@ -44,8 +44,13 @@ static const struct cli_command commands[] = {
      "median of the differences with its 95 % interval. SINCE: only sessions that began at or after this time, in\n"
      "nanoseconds since 1970; without it and --session the latest one. Status 3: there is none that has ended.\n",
      cmd_overhead, CLI_SESSION, 1, 0},
-    {"snapshots", "[TENSOR]", "Statistics of weights and gradients; TENSOR: only this one (* matches anything)", NULL,
-     cmd_snapshots, CLI_SESSION | CLI_LIMIT, 1, 0},
+    {"snapshots", "[TENSOR]",
+     "Statistics of weights and gradients, a row a tensor; of TENSOR (* matches anything) a row a snapshot",
+     "NORM BY TIME is the norm of each snapshot, the first to the last (! where a number was not finite), HISTOGRAM the last\n"
+     "one's numbers from the least to the greatest. A gradient is called as its weight, with .grad behind. The other formats\n"
+     "have all records, each with its statistics. --kind is weight or gradient.\n"
+     "  cirron-query snapshots 'layer4.*' --kind gradient\n",
+     cmd_snapshots, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_STORES, 1, 0},
     {"sql", "QUERY", "The rows of an SQL query; it can only read",
      "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
      "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",
@@ -92,9 +97,9 @@ bool cmd_one_order(const struct cli *cli) {
 void cmd_none(const struct cli *cli, const char *what, int64_t shown) {
   if (cli->format == OUT_TABLE && shown == 0)
     say("there are no %s%s", what,
-        cli->session || cli->rank >= 0 || cli->name || cli->kind >= 0 ? " that fit"
-        : cli->store_count > 1                                        ? " in these stores"
-                                                                      : " in this store");
+        cli->session || cli->rank >= 0 || cli->name || cli->kind_text || cli->epoch >= 0 || cli->arg_count ? " that fit"
+        : cli->store_count > 1                                                                             ? " in these stores"
+                                                                                                           : " in this store");
 }
 
 /* Whatever was printed has to have arrived. */

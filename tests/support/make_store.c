@@ -7,6 +7,8 @@
  *   keras     epochs of batches                        lossy     drops counted by reason
  *   empty     no session                               big       NUMBER spans in steps of six, with a mark each
  *   loop      spans whose parents are not there, or each other
+ *   tensors   as train, with room among the ids behind each epoch for what tests/e2e/query/tensors.py adds
+ *   shards    as ranks, with such room
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@ static void ok(int rc, const char *what) {
 }
 
 static struct store *store;
+static uint64_t room; /* ids that are left free behind each epoch */
 
 /* One session that is being written. */
 static struct {
@@ -268,6 +271,7 @@ static void train(int64_t data_ns, int64_t stop) {
     s.epoch = SPAN_ROOT;
     done(&epoch);
     OK(store_epoch(store, s.sid, &epoch, s.rank));
+    s.next += room;
     s.now += 50 * MS;
   }
   s.now += 200 * MS;
@@ -379,6 +383,10 @@ int main(int argc, char **argv) {
   if (rc) {
     fprintf(stderr, "make_store: %s\n", why);
     return 1;
+  }
+  if (strcmp(what, "tensors") == 0 || strcmp(what, "shards") == 0) {
+    what = strcmp(what, "tensors") == 0 ? "train" : "ranks";
+    room = 4096;
   }
   if (strcmp(what, "ranks") == 0) {
     begin(0x1000000000000001, python, 1, 2);
