@@ -11,6 +11,7 @@ int cmd_spans(const struct cli *cli);
 int cmd_marks(const struct cli *cli);
 int cmd_overhead(const struct cli *cli);
 int cmd_snapshots(const struct cli *cli);
+int cmd_diff_tensors(const struct cli *cli);
 int cmd_steps(const struct cli *cli);
 int cmd_stats(const struct cli *cli);
 int cmd_clear(const struct cli *cli);

@@ -51,6 +51,12 @@ static const struct cli_command commands[] = {
      "have all records, each with its statistics. --kind is weight or gradient.\n"
      "  cirron-query snapshots 'layer4.*' --kind gradient\n",
      cmd_snapshots, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_STORES, 1, 0},
+    {"diff-tensors", "A B", "What became of each weight and gradient between two snapshots, the most changed first",
+     "A and B are epochs: a number, first or last; or step=N; of another session: SESSION:EPOCH.\n"
+     "CHANGE is the largest part by which the norm, the spread, or the mean in spreads moved, or DISTANCE: the part of the\n"
+     "numbers that would have to take another magnitude. Those that did not change at all come last.\n"
+     "  cirron-query diff-tensors 0 last --kind weight\n",
+     cmd_diff_tensors, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_STORES, 2, 2},
     {"sql", "QUERY", "The rows of an SQL query; it can only read",
      "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
      "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",

@@ -154,6 +154,11 @@ void snaps_record_read(sqlite3_stmt *stmt, enum snaps_detail detail, struct snap
   out->attrs = text_at(stmt, 24);
 }
 
+void snaps_record_drop_texts(struct snaps_record *r) {
+  r->name = r->model = r->kind = r->shape = r->dtype = r->mode = r->blob = r->attrs = r->histogram = r->magnitude =
+      (struct snaps_text){0};
+}
+
 /* Stores that others wrote may lack it. */
 static const char *by_bad_index(sqlite3 *db) {
   return db_value(db, 0, "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '" BAD_INDEX "'")

@@ -74,6 +74,9 @@ struct snaps_record {
 enum snaps_detail { SNAPS_NUMBERS, SNAPS_ALL };
 void snaps_record_read(sqlite3_stmt *stmt, enum snaps_detail detail, struct snaps_record *out);
 
+/* For what is kept longer than its row. */
+void snaps_record_drop_texts(struct snaps_record *record);
+
 /* The records of a pass, in order; of a bad one only those with a number that is not finite. */
 sqlite3_stmt *snaps_records(sqlite3 *db, int64_t sid, int64_t pass, bool bad_only);
 /* The first pass in which a number was not finite; false: there is none. */

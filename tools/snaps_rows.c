@@ -80,7 +80,7 @@ static bool differ(const char *a, const char *b) {
   return strcmp(a ? a : "", b ? b : "") != 0;
 }
 
-static void add(struct rows *rows, struct snaps_record *r, const struct snaps_pass *pass, int64_t rank) {
+static void add(struct rows *rows, const struct snaps_record *r, const struct snaps_pass *pass, int64_t rank) {
   size_t tensor = snaps_tensor_at(&rows->tensors, r, (int64_t)rows->tensors.count < rows->limit);
   if (tensor == SIZE_MAX) { /* each tensor has a row: those beyond the limit are never shown */
     rows->more = true;
@@ -96,9 +96,8 @@ static void add(struct rows *rows, struct snaps_record *r, const struct snaps_pa
   line->remark = remark_of(r);
   line->has_histogram = snaps_is_read(r) && !isnan(r->min) && snaps_counts(r->histogram, line->histogram, TENSOR_BINS);
   line->has_magnitude = snaps_is_read(r) && snaps_counts(r->magnitude, line->magnitude, TENSOR_MAGNITUDES);
-  r->name = r->model = r->kind = r->shape = r->dtype = r->mode = r->blob = r->attrs = r->histogram = r->magnitude =
-      (struct snaps_text){0};
   line->r = *r;
+  snaps_record_drop_texts(&line->r);
   rows->models = rows->models || differ(rows->tensors.items[tensor].model, rows->tensors.items[0].model);
   rows->shapes = rows->shapes || differ(line->shape, rows->lines[0].shape) || differ(line->dtype, rows->lines[0].dtype);
   rows->whys = rows->whys || pass->reason != SNAPS_EPOCH;
