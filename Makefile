@@ -29,7 +29,7 @@ OPT := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-reco
 BASE := $(CSTD) $(OPT) $(WARN) -D_GNU_SOURCE -DCIRRON_VERSION='"$(VERSION)"' -I. -I$(B)/gen -MMD -MP
 
 LIBS_D := libevent_core libprotobuf-c sqlite3 libzstd
-LIBS_Q := sqlite3 libzstd smartcols jansson
+LIBS_Q := libprotobuf-c sqlite3 libzstd smartcols jansson
 CF_D := $(shell pkg-config --cflags $(LIBS_D) 2>/dev/null)
 CF_Q := $(shell pkg-config --cflags $(LIBS_Q) 2>/dev/null)
 LD_D := $(shell pkg-config --libs $(LIBS_D) 2>/dev/null) -lpthread -lm
@@ -89,7 +89,7 @@ $(B)/collectord: $(COLL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD) $(LD_D)
 
-$(B)/cirron-query: $(TOOL_O) $(PROTO_O)
+$(B)/cirron-query: $(TOOL_O) $(PROTO_O) $(GEN_O)
 	@mkdir -p $(@D); echo "  LINK  $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(HARD_LD) $(LD_Q)
 
@@ -117,6 +117,7 @@ $(B)/obj/collectord/%.o: collectord/%.c $(B)/gen/proto/cirron.pb-c.h
 	@mkdir -p $(@D); echo "  CC    $<"
 	$(Q)$(CC) $(BASE) $(HARD_CF) $(CF_D) -c -o $@ $<
 
+$(B)/tools/command.o: $(B)/gen/proto/cirron.pb-c.h
 $(B)/tools/%.o: tools/%.c
 	@mkdir -p $(@D); echo "  CC    $<"
 	$(Q)$(CC) $(BASE) $(HARD_CF) -DCIRRON_TRIPLET='"$(TRIPLET)"' $(CF_Q) -c -o $@ $<

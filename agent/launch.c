@@ -73,15 +73,8 @@ static int dir_make(const char *path, mode_t mode, mode_t forbidden) {
   return dir_check(path, forbidden);
 }
 
-static uint64_t path_hash(const char *path) {
-  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-  for (; *path; path++)
-    h = (h ^ (unsigned char)*path) * 0x100000001b3u;
-  return h;
-}
-
 static int socket_in(const char *dir, uint64_t hash, char *out, size_t size) {
-  int n = snprintf(out, size, "%s/%016llx.sock", dir, (unsigned long long)hash);
+  int n = snprintf(out, size, LINK_PRIVATE_SOCKET, dir, (unsigned long long)hash);
   return n > 0 && (size_t)n < size && (size_t)n < sizeof(job_socket) ? 0 : -ENAMETOOLONG;
 }
 
@@ -101,7 +94,7 @@ static int runtime_socket(uint64_t hash, char *out, size_t size) {
 
 static int tmp_socket(uint64_t hash, char *out, size_t size) {
   char dir[64];
-  (void)snprintf(dir, sizeof(dir), "/tmp/cirron-%u", (unsigned)geteuid());
+  (void)snprintf(dir, sizeof(dir), LINK_PRIVATE_FOLDER, (unsigned)geteuid());
   int r = dir_make(dir, 0700, S_IRWXG | S_IRWXO);
   return r == 0 ? socket_in(dir, hash, out, size) : r;
 }
@@ -117,7 +110,7 @@ int launch_socket_path(char *out, size_t size) {
   int r = working_dir(dir);
   if (r < 0)
     return r;
-  if (runtime_socket(path_hash(dir), out, size) < 0 && (r = tmp_socket(path_hash(dir), out, size)) < 0)
+  if (runtime_socket(link_path_hash(dir), out, size) < 0 && (r = tmp_socket(link_path_hash(dir), out, size)) < 0)
     return r;
   memcpy(job_dir, dir, strlen(dir) + 1);
   memcpy(job_socket, out, strlen(out) + 1);

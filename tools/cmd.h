@@ -12,6 +12,8 @@ int cmd_marks(const struct cli *cli);
 int cmd_overhead(const struct cli *cli);
 int cmd_snapshots(const struct cli *cli);
 int cmd_diff_tensors(const struct cli *cli);
+int cmd_snapshot(const struct cli *cli);
+int cmd_first_bad(const struct cli *cli);
 int cmd_steps(const struct cli *cli);
 int cmd_stats(const struct cli *cli);
 int cmd_clear(const struct cli *cli);

@@ -42,6 +42,12 @@ static int check(const struct cli *cli, const struct report *r) {
           (long long)r->values[i].bad_count);
       status = CLI_CHECK;
     }
+  if ((cli->checks & CLI_CHECK_FINITE) && r->tensors.pass) {
+    buf_clear(&line);
+    first_bad_say(&r->tensors, true, &line);
+    say("check finite does not hold: %s", line.data);
+    status = CLI_CHECK;
+  }
   buf_fini(&line);
   return status;
 }

@@ -14,7 +14,7 @@ static const struct cli_command commands[] = {
     {"report", "", "What a person wants first: how it ended, where the time went, first bad value",
      "Of several sessions it takes the latest that trains. --check makes it a test for scripts:\n"
      "  complete  nothing was dropped        finished  the program ended by itself with status 0\n"
-     "  finite    no mark is NaN or infinite\n",
+     "  finite    no mark, weight or gradient is NaN or infinite\n",
      cmd_report, CLI_SESSION | CLI_CHECKS | CLI_STORES, 0, 0},
     {"sessions", "", "One row a traced process", NULL, cmd_sessions, CLI_SESSION | CLI_LIMIT | CLI_STORES, 0, 0},
     {"tree", "", "The spans as they lie in each other, repeated ones collapsed",
@@ -57,6 +57,17 @@ static const struct cli_command commands[] = {
      "numbers that would have to take another magnitude. Those that did not change at all come last.\n"
      "  cirron-query diff-tensors 0 last --kind weight\n",
      cmd_diff_tensors, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_STORES, 2, 2},
+    {"first-bad", "",
+     "The first loss, weight or gradient that was not finite, where, and the last good one; status 3 if there is one",
+     "Judges all numbers that were marked, and the snapshots. Tensors are those of the first snapshot with a bad one: "
+     "gradients,\n"
+     "then weights, each in the model's order. What could not be judged is said.\n",
+     cmd_first_bad, CLI_SESSION | CLI_LIMIT | CLI_STORES, 0, 0},
+    {"snapshot", "now", "Asks a running training for a snapshot, and waits for it",
+     "It is taken at the end of the next step. Without --session all that run are asked. The collector is that of\n"
+     "$CIRRON_SOCKET, else the private one of this store, the user's or the system's; it takes the word of the session's user\n"
+     "and of root.\n",
+     cmd_snapshot, CLI_SESSION | CLI_TIMEOUT, 1, 1},
     {"sql", "QUERY", "The rows of an SQL query; it can only read",
      "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
      "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",

@@ -66,6 +66,15 @@ bool place_user_socket(char out[PATH_MAX]) {
   return runtime && runtime[0] == '/' && snprintf(out, PATH_MAX, "%s/" LINK_USER_SOCKET, runtime) < PATH_MAX;
 }
 
+bool place_private_socket(const char *directory, bool in_tmp, char out[PATH_MAX]) {
+  char folder[PATH_MAX];
+  const char *runtime = getenv("XDG_RUNTIME_DIR");
+  int n = in_tmp ? snprintf(folder, sizeof folder, LINK_PRIVATE_FOLDER, (unsigned)geteuid())
+                 : snprintf(folder, sizeof folder, "%s/cirron", runtime ? runtime : "");
+  return n < (int)sizeof folder && folder[0] == '/' && (in_tmp || (runtime && runtime[0])) &&
+         snprintf(out, PATH_MAX, LINK_PRIVATE_SOCKET, folder, (unsigned long long)link_path_hash(directory)) < PATH_MAX;
+}
+
 /* The rule of agent/link.c: root's, our own, or of whoever owns the folder. */
 static bool trusted(const char *path, uid_t listener) {
   char folder[PATH_MAX];
@@ -94,30 +103,43 @@ static enum place_answer of_errno(void) {
   }
 }
 
-enum place_answer place_probe(const char *path, int wait_ms, uid_t *owner) {
+enum place_answer place_connect(const char *path, int *fd, uid_t *owner) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
+  struct ucred peer = {0};
+  socklen_t len = sizeof peer;
+  *fd = -1;
   if (strlen(path) >= sizeof address.sun_path) {
     errno = ENAMETOOLONG;
     return PLACE_ERROR;
   }
   strcpy(address.sun_path, path);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0)
+  int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (made < 0)
     return PLACE_ERROR;
-  struct ucred peer = {0};
-  socklen_t len = sizeof peer;
-  struct pollfd hangup = {.fd = fd, .events = POLLIN | POLLRDHUP};
   enum place_answer answer = PLACE_ANSWERS;
-  if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+  if (connect(made, (struct sockaddr *)&address, sizeof address) != 0 ||
+      getsockopt(made, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
     answer = of_errno();
   else if (!trusted(path, peer.uid))
     answer = PLACE_STRANGER;
-  else if (wait_ms && poll(&hangup, 1, wait_ms) > 0)
-    answer = PLACE_REFUSES;
-  int saved = errno;
-  close(fd);
-  errno = saved;
   *owner = peer.uid;
+  if (answer == PLACE_ANSWERS) {
+    *fd = made;
+    return answer;
+  }
+  int saved = errno;
+  close(made);
+  errno = saved;
+  return answer;
+}
+
+enum place_answer place_probe(const char *path, int wait_ms, uid_t *owner) {
+  int fd;
+  enum place_answer answer = place_connect(path, &fd, owner);
+  struct pollfd hangup = {.fd = fd, .events = POLLIN | POLLRDHUP};
+  if (answer == PLACE_ANSWERS && wait_ms && poll(&hangup, 1, wait_ms) > 0)
+    answer = PLACE_REFUSES;
+  if (fd >= 0)
+    close(fd);
   return answer;
 }

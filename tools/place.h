@@ -26,6 +26,12 @@ enum place_answer {
 /* Connects to a collector's socket. With wait_ms it waits that long for being refused. *owner: who listens, where it answers. */
 enum place_answer place_probe(const char *path, int wait_ms, uid_t *owner);
 
+/* The same, but *fd is the connection where it answers (non-blocking, the caller's), else -1. */
+enum place_answer place_connect(const char *path, int *fd, uid_t *owner);
+
+/* Where a private collector of jobs in this directory would listen; `in_tmp`: where there is no folder of the user at run time. */
+bool place_private_socket(const char *directory, bool in_tmp, char out[PATH_MAX]);
+
 /* $XDG_RUNTIME_DIR/cirron/collectord.sock, if there is such a folder's name. */
 bool place_user_socket(char out[PATH_MAX]);
 

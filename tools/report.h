@@ -9,6 +9,8 @@
 
 #include "../proto/ring_abi.h"
 #include "cli.h"
+#include "first_bad.h"
+#include "moment.h"
 #include "overhead.h"
 #include "pick.h"
 
@@ -43,8 +45,12 @@ struct report_value { /* marks of one name that are numbers */
   int64_t bad_count;
   double bad; /* the first that is not finite */
   uint64_t bad_mark;
-  int64_t bad_ts_ns, bad_step, bad_epoch; /* the step and epoch in which, or after which, it came; or REPORT_NO_INDEX */
-  bool bad_in_step;
+  int64_t bad_ts_ns;
+  struct moment bad_at;
+  bool has_good; /* before it, the latest that is */
+  double good;
+  uint64_t good_mark;
+  int64_t good_ts_ns;
 };
 
 struct report_scope { /* spans of one name */
@@ -129,7 +135,7 @@ struct report {
 
   struct report_rank *ranks;
   size_t ranks_count;
-  int64_t snapshots, snapshot_tensors;
+  struct first_bad tensors; /* of snapshots; `passes` in it are all that there are */
 
   struct report_shed *sheds;
   size_t sheds_count;
@@ -142,8 +148,11 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
                    struct report *out);
 void report_fini(struct report *report);
 
-/* report_marks.c: fills values and other_marks. */
+/* report_marks.c: fills values and other_marks, of out->session alone. */
 void report_marks(const struct cli *cli, struct report *out);
+
+/* Of the values the one that was not finite first; NULL: all were. */
+const struct report_value *report_first_bad(const struct report *report);
 
 /* In words: how it ended, or what it does now; whether all is there; how much is waited for data. Used by both forms. */
 void report_say_ending(const struct report *report, bool utf8, struct buf *out);

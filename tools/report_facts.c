@@ -502,9 +502,7 @@ void report_gather(const struct cli *cli, const struct pick_session *sessions, s
   gather_ranks(out);
   report_marks(cli, out);
   overhead_gather(cli->store, session, &out->overhead);
-  out->snapshots = db_value(cli->store, 0, "SELECT count(*) FROM snapshots WHERE sid = ?", session->sid);
-  out->snapshot_tensors =
-      db_value(cli->store, 0, "SELECT count(DISTINCT tensor_name) FROM snapshots WHERE sid = ?", session->sid);
+  first_bad_find(session, &out->tensors);
 }
 
 void report_fini(struct report *report) {
@@ -522,6 +520,7 @@ void report_fini(struct report *report) {
     free(report->errors[i].name);
   for (size_t i = 0; i < report->sheds_count; i++)
     free(report->sheds[i].what);
+  first_bad_fini(&report->tensors);
   free(report->sheds);
   for (size_t i = 0; i < report->frameworks_count; i++)
     framework_fini(&report->frameworks[i]);

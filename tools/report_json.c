@@ -167,9 +167,9 @@ static json_t *bad_object(const struct report_value *v) {
   json_t *o = json_object();
   set(o, "value", real_of(v->bad));
   set(o, "count", json_integer(v->bad_count));
-  set(o, "step", index_of(v->bad_step));
-  set(o, "in_step", json_boolean(v->bad_in_step));
-  set(o, "epoch", index_of(v->bad_epoch));
+  set(o, "step", index_of(v->bad_at.step));
+  set(o, "in_step", json_boolean(v->bad_at.in_step));
+  set(o, "epoch", index_of(v->bad_at.epoch));
   set(o, "ts_ns", json_integer(v->bad_ts_ns));
   return o;
 }
@@ -274,6 +274,30 @@ static json_t *run_object(const struct report *r) {
   return o;
 }
 
+static json_t *snapshots_object(const struct report *r) {
+  const struct first_bad *t = &r->tensors;
+  struct snaps_sums sums;
+  json_t *o = json_object(), *bad = json_null();
+  snaps_passes_sum(&t->passes, &sums);
+  if (t->pass)
+    bad = json_pack("{s:I,s:o,s:o,s:I,s:I,s:o}", "pass", (json_int_t)t->pass->number, "epoch", index_of(t->pass->epoch), "step",
+                    index_of(t->pass->step), "ts_ns", (json_int_t)t->pass->ts_ns, "tensors", (json_int_t)t->count,
+                    "tensor_name", text_or_null(t->tensors[0].name, t->tensors[0].name_len));
+  set(o, "passes", json_integer((json_int_t)t->passes.count));
+  set(o, "records", json_integer(sums.records));
+  set(o, "tensors", json_integer(sums.tensors));
+  set(o, "torn", json_integer(sums.torn));
+  set(o, "list_ns", json_integer(sums.list_ns));
+  set(o, "read_ns", json_integer(sums.read_ns));
+  set(o, "wait_ns", json_integer(sums.wait_ns));
+  set(o, "own", json_integer(sums.own));
+  set(o, "with_blobs", json_integer(sums.blobs));
+  set(o, "blob_errors", json_integer(sums.blob_errors));
+  set(o, "last_blob_errno", sums.blob_error ? json_integer(sums.blob_error) : json_null());
+  set(o, "first_not_finite", bad);
+  return o;
+}
+
 json_t *report_json(const struct report *r) {
   struct buf ending = {0}, unseen = {0};
   json_t *o = json_object(), *others = json_array();
@@ -293,7 +317,7 @@ json_t *report_json(const struct report *r) {
   set(o, "marks", marks_array(r));
   set(o, "errors", errors_array(r));
   set(o, "ranks", ranks_array(r));
-  set(o, "snapshots", json_integer(r->snapshots));
+  set(o, "snapshots", r->tensors.passes.count ? snapshots_object(r) : json_null());
   for (size_t i = 0; i < r->sessions_count; i++)
     if (&r->sessions[i] != r->session)
       json_array_append_new(others, json_string(r->sessions[i].id));

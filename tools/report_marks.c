@@ -52,30 +52,17 @@ static void add(struct report_value *v, double value, uint64_t mark, int64_t ts_
     v->min = v->finite == 0 || value < v->min ? value : v->min;
     v->max = v->finite == 0 || value > v->max ? value : v->max;
     v->finite++;
+    if (!v->bad_count) {
+      v->has_good = true;
+      v->good = value;
+      v->good_mark = mark;
+      v->good_ts_ns = ts_ns;
+    }
   } else if (v->bad_count++ == 0) {
     v->bad = value;
     v->bad_mark = mark;
     v->bad_ts_ns = ts_ns;
   }
-}
-
-/* Where a mark lies among steps and epochs. Their numbers are in order of begin, like those of marks, so the one before the
- * mark's is the last that had begun. */
-static void locate(const struct cli *cli, int64_t sid, struct report_value *v) {
-  sqlite3_stmt *stmt =
-      db_query(cli->store, "SELECT idx, start_ns, end_ns FROM steps WHERE sid = ? AND span < ? ORDER BY span DESC LIMIT 1", sid,
-               (sqlite3_int64)v->bad_mark);
-  v->bad_step = v->bad_epoch = REPORT_NO_INDEX;
-  if (db_step(stmt)) {
-    if (sqlite3_column_type(stmt, 0) != SQLITE_NULL)
-      v->bad_step = sqlite3_column_int64(stmt, 0);
-    v->bad_in_step = sqlite3_column_int64(stmt, 2) >= v->bad_ts_ns;
-    sqlite3_finalize(stmt);
-  }
-  v->bad_epoch = db_value(cli->store, REPORT_NO_INDEX,
-                          "SELECT idx FROM epochs WHERE sid = ?1 AND span < ?2 AND kind = 'epoch' AND start_ns <= ?3"
-                          " AND coalesce(end_ns, ?3) >= ?3 ORDER BY span DESC LIMIT 1",
-                          sid, (sqlite3_int64)v->bad_mark, v->bad_ts_ns);
 }
 
 static void name_value(const struct cli *cli, struct report_value *v) {
@@ -114,7 +101,15 @@ void report_marks(const struct cli *cli, struct report *out) {
   for (size_t i = 0; i < out->values_count; i++) {
     name_value(cli, &out->values[i]);
     if (out->values[i].bad_count)
-      locate(cli, sid, &out->values[i]);
+      moment_find(cli->store, sid, out->values[i].bad_mark, out->values[i].bad_ts_ns, &out->values[i].bad_at);
   }
   free(table.places);
+}
+
+const struct report_value *report_first_bad(const struct report *r) {
+  const struct report_value *found = NULL;
+  for (size_t i = 0; i < r->values_count; i++)
+    if (r->values[i].bad_count && (!found || r->values[i].bad_mark < found->bad_mark))
+      found = &r->values[i];
+  return found;
 }

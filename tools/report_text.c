@@ -90,34 +90,40 @@ static void print_training(const struct cli *cli, const struct report *r) {
   buf_fini(&line);
 }
 
-static void add_place(struct buf *line, const struct report_value *v) {
-  if (v->bad_step != REPORT_NO_INDEX)
-    buf_printf(line, v->bad_in_step ? " at step %lld" : " after step %lld", (long long)v->bad_step);
-  if (v->bad_epoch != REPORT_NO_INDEX)
-    buf_printf(line, v->bad_step != REPORT_NO_INDEX ? " of epoch %lld" : " in epoch %lld", (long long)v->bad_epoch);
-}
-
-static const struct report_value *first_bad(const struct report *r) {
-  const struct report_value *found = NULL;
-  for (size_t i = 0; i < r->values_count; i++)
-    if (r->values[i].bad_count && (!found || r->values[i].bad_mark < found->bad_mark))
-      found = &r->values[i];
-  return found;
-}
-
-static void print_bad(const struct cli *cli, const struct report *r) {
-  const struct report_value *v = first_bad(r);
+static void print_bad_mark(const struct cli *cli, const struct report_value *v, const char *label) {
   struct buf line = {0};
   char text[UNITS_MAX];
   if (!v)
     return;
   text_show_cut(&line, v->name, v->name_len, cli->style.utf8, 40);
   buf_printf(&line, " = %s", units_real(v->bad, text));
-  add_place(&line, v);
+  moment_say(&v->bad_at, &line);
   buf_printf(&line, ", the first of %s that %s not finite", units_of(v->bad_count, "value", "values", text),
              v->bad_count == 1 ? "is" : "are");
-  fact(cli, "Bad value", line.data, RED);
+  fact(cli, label, line.data, RED);
   buf_fini(&line);
+}
+
+static void print_bad_tensors(const struct cli *cli, const struct first_bad *bad, const char *label) {
+  struct buf line = {0};
+  if (!bad->pass)
+    return;
+  first_bad_say(bad, cli->style.utf8, &line);
+  fact(cli, label, line.data, RED);
+  fact(cli, "", "(`cirron-query first-bad` has all of it, and the last that was good)", 0);
+  buf_fini(&line);
+}
+
+/* The earlier one first. */
+static void print_bad(const struct cli *cli, const struct report *r) {
+  static const char label[] = "First bad";
+  const struct report_value *v = report_first_bad(r);
+  bool tensors_first = r->tensors.pass && (!v || r->tensors.pass->ts_ns < v->bad_ts_ns);
+  if (tensors_first)
+    print_bad_tensors(cli, &r->tensors, label);
+  print_bad_mark(cli, v, tensors_first ? "" : label);
+  if (!tensors_first)
+    print_bad_tensors(cli, &r->tensors, v ? "" : label);
 }
 
 static void print_errors(const struct cli *cli, const struct report *r) {
@@ -410,13 +416,13 @@ static int print_values(const struct cli *cli, const struct report *r) {
   if (!r->values_count)
     return 0;
   heading(cli, "Marks");
-  struct out *out = out_begin(stdout, OUT_TABLE, &cli->style, columns, r->sessions_count && first_bad(r) ? 7 : 6);
+  struct out *out = out_begin(stdout, OUT_TABLE, &cli->style, columns, report_first_bad(r) ? 7 : 6);
   for (size_t i = 0; i < r->values_count && i < VALUES_SHOWN; i++) {
     const struct report_value *v = &r->values[i];
     struct buf bad = {0};
     if (v->bad_count) {
       buf_puts(&bad, units_real(v->bad, text));
-      add_place(&bad, v);
+      moment_say(&v->bad_at, &bad);
     }
     out_row(out, (const struct out_cell[]){out_text_len(v->name, v->name_len), out_int(v->count), out_real(v->first),
                                            out_real(v->last), v->finite ? out_real(v->min) : out_null(),
@@ -488,19 +494,45 @@ static void print_others(const struct cli *cli, const struct report *r) {
   buf_fini(&command);
 }
 
+/* What was taken of weights and gradients, and what it cost. */
+static void print_snapshots(const struct cli *cli, const struct report *r) {
+  struct snaps_sums s;
+  struct buf last = {0};
+  char a[UNITS_MAX], b[UNITS_MAX];
+  size_t count = r->tensors.passes.count;
+  if (!count)
+    return;
+  snaps_passes_sum(&r->tensors.passes, &s);
+  snaps_pass_say(&r->tensors.passes.items[count - 1], &last);
+  heading(cli, "Snapshots");
+  printf("%s of %s, the last %s; `cirron-query snapshots` shows them.\n", units_of((int64_t)count, "snapshot", "snapshots", a),
+         units_of(s.tensors, "tensor", "tensors", b), last.data);
+  printf("The training waited %s for them and listed them in %s", units_duration(s.wait_ns, a), units_duration(s.list_ns, b));
+  printf("; reading and computing took %s", units_duration(s.read_ns, a));
+  if (s.own)
+    printf(", of %s in the process itself, which could not be read", units_of(s.own, "snapshot", "snapshots", a));
+  puts(".");
+  if (s.torn)
+    printf("%s of %s %s torn: training went on before they were read (CIRRON_SNAPSHOT_WAIT_MS).\n", units_count(s.torn, a),
+           units_of(s.records, "record", "records", b), s.torn == 1 ? "is" : "are");
+  if (s.blobs)
+    printf("%s wrote tensors to files.\n", units_of(s.blobs, "snapshot", "snapshots", a));
+  if (s.blob_errors)
+    printf("The files of %s could not be written: %s.\n", units_of(s.blob_errors, "snapshot", "snapshots", a),
+           strerror((int)s.blob_error));
+  buf_fini(&last);
+}
+
 int report_text(const struct cli *cli, const struct report *r) {
   int (*const parts[])(const struct cli *, const struct report *) = {print_phases, print_steps,  print_epochs, print_outside,
                                                                      print_scopes, print_values, print_ranks};
-  char count[UNITS_MAX], tensors[UNITS_MAX];
   int error = 0;
   print_head(cli, r);
   print_answers(cli, r);
   print_no_training(r);
   for (size_t i = 0; i < sizeof parts / sizeof *parts && !error; i++)
     error = parts[i](cli, r);
-  if (r->snapshots)
-    printf("\n%s of %s; `cirron-query snapshots` shows them.\n", units_of(r->snapshots, "snapshot", "snapshots", count),
-           units_of(r->snapshot_tensors, "tensor", "tensors", tensors));
+  print_snapshots(cli, r);
   print_others(cli, r);
   return error ? error : out_file_error(stdout);
 }

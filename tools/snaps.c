@@ -86,6 +86,28 @@ bool snaps_pass_in(const struct snaps_pass *pass, int64_t epoch) {
   return pass->epoch == epoch && epoch != SNAPS_NO_INDEX;
 }
 
+/* Unsigned inside: what strangers wrote may be too large. */
+static void add_up(int64_t *sum, int64_t value) {
+  *sum = (int64_t)((uint64_t)*sum + (uint64_t)value);
+}
+
+void snaps_passes_sum(const struct snaps_passes *passes, struct snaps_sums *out) {
+  *out = (struct snaps_sums){0};
+  for (size_t i = 0; i < passes->count; i++) {
+    const struct snaps_pass *p = &passes->items[i];
+    add_up(&out->records, p->records);
+    out->tensors = p->records > out->tensors ? p->records : out->tensors;
+    add_up(&out->list_ns, p->list_ns);
+    add_up(&out->read_ns, p->read_ns);
+    add_up(&out->wait_ns, p->wait_ns);
+    add_up(&out->torn, p->torn);
+    out->own += p->own;
+    out->blobs += p->blobs != 0;
+    out->blob_errors += p->blob_error != 0;
+    out->blob_error = p->blob_error ? p->blob_error : out->blob_error;
+  }
+}
+
 void snaps_pass_say(const struct snaps_pass *pass, struct buf *out) {
   const char *space = pass->reason == SNAPS_COMMAND ? "asked for " : "";
   bool step = pass->step != SNAPS_NO_INDEX, epoch = pass->epoch != SNAPS_NO_INDEX;

@@ -44,6 +44,11 @@ const struct snaps_pass *snaps_pass_find(const struct snaps_passes *passes, int6
 bool snaps_pass_in(const struct snaps_pass *pass, int64_t epoch);
 /* "after epoch 2", "at step 120 of epoch 2", "asked for at step 7" */
 void snaps_pass_say(const struct snaps_pass *pass, struct buf *out);
+/* Over all passes; `tensors` is how many the largest lists, `blobs` the passes that wrote any, blob_error the last. */
+struct snaps_sums {
+  int64_t records, tensors, list_ns, read_ns, wait_ns, torn, own, blobs, blob_errors, blob_error;
+};
+void snaps_passes_sum(const struct snaps_passes *passes, struct snaps_sums *out);
 const char *snaps_reason_name(enum snaps_reason reason); /* "epoch" */
 
 /* --- records ------------------------------------------------------------------------------------------------------------- */

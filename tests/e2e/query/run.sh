@@ -1,5 +1,6 @@
 #!/bin/sh
-# cirron-query over stores with known contents. BUILD is the build folder; --update writes the expected outputs anew.
+# cirron-query over stores with known contents. BUILD is the build folder; --update writes the expected outputs
+# anew, -k PATTERN runs only cases whose name it is found in.
 cd "$(dirname "$0")/../../.." || exit 1
 build=${BUILD:-$PWD/build}
 work=$(mktemp -d) || exit 1

@@ -1,61 +1,15 @@
 """What cirron-query prints for stores with known contents: golden texts, machine formats, bad stores, hostile names, pipes."""
 import contextlib, csv, fcntl, io, json, os, pathlib, pty, re, shutil, sqlite3, struct, subprocess, sys, termios, time
 
-WORK = pathlib.Path(sys.argv[1])
-UPDATE = "--update" in sys.argv
-QUERY, MAKE = os.environ["exec_query"], os.environ["make_store"]
-GOLDEN = pathlib.Path(__file__).with_name("golden")
-ENV = {"PATH": os.environ["PATH"], "TZ": "UTC", "LC_ALL": "C.UTF-8", "HOME": str(WORK)}
+import snapshot_cases
+from common import ENV, MAKE, QUERY, WORK, Skip, db, golden, ok, refused, rows, run
+
 SCENARIOS = "train killed running ranks evalonly scopes names keras lossy empty loop".split()
 SPAN = ("id name parent_id index start_ns end_ns cpu_ns gpu_ns memory_peak_bytes thread_id pid rank attrs mark_ids session_id "
         "state error").split()
 MARK = "id span_id name value_type value attrs ts_ns kind session_id".split()
-SNAPSHOT = "id span_id tensor_name shape dtype mode stats blob_uri ts_ns attrs".split()
+SNAPSHOT = "id span_id tensor_name shape dtype mode stats blob_uri ts_ns attrs session_id model kind torn".split()
 SESSION = "id pid ppid rank world_size host argv state exit_signal dropped exit_code start_ns end_ns spans marks run_id".split()
-
-
-class Skip(Exception):
-    pass
-
-
-def run(*args, env=None, cwd=None, **more):
-    done = subprocess.run([QUERY, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
-                          env={**ENV, **(env or {})}, cwd=cwd or WORK, **more)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-def db(name):
-    return WORK / f"{name}.db"
-
-
-def ok(*args, **more):
-    rc, out, err = run(*args, **more)
-    assert rc == 0, f"exit {rc}: {err}"
-    return out
-
-
-def rows(name, *args):
-    return [json.loads(line, parse_constant=lambda c: 1 / 0) for line in ok(*args, "--db", db(name), "--format", "jsonl").split("\n")
-            if line]
-
-
-def golden(name, text):
-    path = GOLDEN / f"{name}.txt"
-    text = "".join(line.rstrip() + "\n" for line in text.splitlines())  # trailing blanks say nothing
-    if UPDATE:
-        path.write_text(text)
-    want = path.read_text()
-    if text != want:
-        import difflib
-        raise AssertionError("\n" + "\n".join(difflib.unified_diff(want.split("\n"), text.split("\n"), str(path), "now", "", "", 1)))
-
-
-def refused(status, part, *args, **more):
-    rc, out, err = run(*args, **more)
-    assert rc == status, f"exit {rc}, want {status}: {err}"
-    assert out == "", f"stdout: {out[:80]}"
-    assert err.startswith("cirron-query: ") and err.count("\n") == 1 and err.endswith("\n"), f"not one line: {err!r}"
-    assert part in err, f"{part!r} is not in {err!r}"
 
 
 def case_report_texts():
@@ -459,8 +413,9 @@ def main():
     for name in SCENARIOS:
         subprocess.run([MAKE, db(name), name], check=True)
     subprocess.run([MAKE, db("big"), "big", "300000"], check=True)
+    only = re.compile(sys.argv[sys.argv.index("-k") + 1] if "-k" in sys.argv else "")
     tally = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, test in [(n, f) for n, f in globals().items() if n.startswith("case_")]:
+    for name, test in [(n, f) for n, f in {**globals(), **vars(snapshot_cases)}.items() if n.startswith("case_") and only.search(n)]:
         try:
             test()
             tally["passed"] += 1

@@ -37,8 +37,9 @@ def opened(path):
 
 def add_pass(store, sid, number, tensors, reason="epoch", epoch=None, step=None, **more):
     """tensors: (name, kind, shape, values or the reason why there are none, more of the record). Gradients go first. Behind epoch `epoch`."""
-    span, end, first = store.execute("SELECT e.span, e.end_ns, (SELECT max(mark) FROM marks m WHERE m.sid = e.sid AND m.ts_ns <= e.end_ns) + 64"
-                                     " FROM epochs e WHERE sid = ? AND kind = 'epoch' AND idx = ?", (sid, epoch)).fetchone()
+    span, end, first = store.execute("WITH e AS (SELECT e.sid, e.span, coalesce(e.end_ns, s.last_ns) AS end_ns FROM epochs e JOIN sessions s"
+                                     " USING (sid) WHERE e.sid = ? AND kind = 'epoch' AND idx = ?) SELECT span, end_ns,"
+                                     " (SELECT max(mark) FROM marks m WHERE m.sid = e.sid AND m.ts_ns <= e.end_ns) + 64 FROM e", (sid, epoch)).fetchone()
     taken, = store.execute("SELECT max(snapshot) FROM snapshots WHERE sid = ?", (sid,)).fetchone()
     record = max(first, (taken or 0) + 1)
     tensors = sorted(tensors, key=lambda t: t[1] != "gradient")
