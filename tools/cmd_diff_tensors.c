@@ -149,7 +149,7 @@ static uint64_t hash_of(struct snaps_text text) {
 }
 
 static void read_side(const struct cli *cli, const struct end *end, bool second, struct diff *diff) {
-  sqlite3_stmt *stmt = snaps_records(end->session->store, end->session->sid, end->pass.number, false);
+  sqlite3_stmt *stmt = snaps_records(end->session->store, end->session->sid, end->pass.number);
   while (db_step(stmt)) {
     struct snaps_record r;
     snaps_record_read(stmt, SNAPS_ALL, &r);

@@ -79,7 +79,7 @@ static int64_t pragma(sqlite3 *db, const char *sql, int *rc) {
 /* Opens and reads a first page, so that trouble with the write-ahead log shows here. */
 static int open_with(const char *name, int flags, sqlite3 **out) {
   sqlite3 *db = NULL;
-  int rc = sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | flags, NULL);
+  int rc = sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | flags, NULL);
   if (rc == SQLITE_OK) {
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, BUSY_MS);

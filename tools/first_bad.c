@@ -37,7 +37,7 @@ static void add(struct first_bad *out, const struct snaps_record *r, size_t *cap
 
 static void read_pass(const struct pick_session *session, const struct snaps_pass *pass, struct first_bad *out) {
   size_t cap = 0;
-  sqlite3_stmt *stmt = snaps_records(session->store, session->sid, pass->number, false);
+  sqlite3_stmt *stmt = snaps_records(session->store, session->sid, pass->number);
   while (db_step(stmt)) {
     struct snaps_record r;
     snaps_record_read(stmt, SNAPS_ALL, &r);
@@ -59,9 +59,9 @@ static void read_good(const struct pick_session *session, struct first_bad *out)
     if (snaps_tensor_at(&tensors, &r, true) != i) /* a name twice: the places would not be those of the list */
       goto done;
   }
-  for (sqlite3_stmt *stmt = snaps_records(session->store, session->sid, out->good->number, false); db_step(stmt);) {
+  for (sqlite3_stmt *stmt = snaps_records(session->store, session->sid, out->good->number); db_step(stmt);) {
     struct snaps_record r;
-    snaps_record_read(stmt, SNAPS_NUMBERS, &r);
+    snaps_record_read(stmt, SNAPS_NORM, &r);
     size_t at = snaps_tensor_at(&tensors, &r, false);
     if (at != SIZE_MAX)
       out->tensors[at].good_norm = r.norm;

@@ -1,5 +1,6 @@
 #include "snaps.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +149,6 @@ static bool is(struct snaps_text text, const char *word) {
 void snaps_record_read(sqlite3_stmt *stmt, enum snaps_detail detail, struct snaps_record *out) {
   *out = (struct snaps_record){.id = sqlite3_column_int64(stmt, 0),
                                .pass = sqlite3_column_int64(stmt, 1),
-                               .span = sqlite3_column_int64(stmt, 2),
                                .name = text_at(stmt, 3),
                                .model = text_at(stmt, 4),
                                .kind = text_at(stmt, 5),
@@ -156,17 +156,18 @@ void snaps_record_read(sqlite3_stmt *stmt, enum snaps_detail detail, struct snap
                                .nans = count_at(stmt, 10),
                                .infs = count_at(stmt, 11),
                                .neg_infs = count_at(stmt, 12),
-                               .mean = real_at(stmt, 14),
-                               .std = real_at(stmt, 15),
                                .norm = real_at(stmt, 18),
                                .torn = sqlite3_column_int64(stmt, 20) != 0};
   out->what = is(out->kind, "gradient") ? SNAPS_GRADIENT : SNAPS_WEIGHT;
-  if (detail == SNAPS_NUMBERS)
+  if (detail == SNAPS_NORM)
     return;
+  out->span = sqlite3_column_int64(stmt, 2);
   out->shape = text_at(stmt, 6);
   out->dtype = text_at(stmt, 7);
   out->mode = text_at(stmt, 8);
   out->zeros = count_at(stmt, 13);
+  out->mean = real_at(stmt, 14);
+  out->std = real_at(stmt, 15);
   out->min = real_at(stmt, 16);
   out->max = real_at(stmt, 17);
   out->ts_ns = sqlite3_column_int64(stmt, 19);
@@ -188,13 +189,21 @@ static const char *by_bad_index(sqlite3 *db) {
              : "";
 }
 
-sqlite3_stmt *snaps_records(sqlite3 *db, int64_t sid, int64_t pass, bool bad_only) {
+sqlite3_stmt *snaps_records(sqlite3 *db, int64_t sid, int64_t pass) {
   struct buf sql = {0};
-  buf_printf(&sql, "SELECT " SNAPS_COLUMNS " FROM snapshots p%s WHERE sid = ?1 AND pass = ?2%s ORDER BY snapshot",
-             bad_only ? by_bad_index(db) : "", bad_only ? " AND " BAD : "");
+  buf_puts(&sql, "SELECT " SNAPS_COLUMNS " FROM snapshots p WHERE sid = ?1 AND pass = ?2");
+  snaps_within(&sql, "= ?2");
+  buf_puts(&sql, " ORDER BY snapshot");
   sqlite3_stmt *stmt = db_query(db, sql.data, sid, pass);
   buf_fini(&sql);
   return stmt;
+}
+
+void snaps_within(struct buf *sql, const char *passes) {
+  buf_printf(sql,
+             " AND p.snapshot >= (SELECT min(snapshot) FROM snapshots WHERE sid = ?1 AND pass %s)"
+             " AND p.snapshot <= (SELECT max(snapshot) FROM snapshots WHERE sid = ?1 AND pass %s)",
+             passes, passes);
 }
 
 bool snaps_first_bad(sqlite3 *db, int64_t sid, int64_t *pass) {
@@ -240,8 +249,13 @@ static void add_number(struct buf *out, const char *name, double value) {
 }
 
 static void add_counts(struct buf *out, const uint64_t *counts, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    buf_printf(out, "%s%llu", i ? "," : "[", (unsigned long long)counts[i]);
+  for (size_t i = 0; i < n; i++) {
+    buf_putc(out, i ? ',' : '[');
+    if (counts[i]) /* most are 0 */
+      buf_printf(out, "%llu", (unsigned long long)counts[i]);
+    else
+      buf_putc(out, '0');
+  }
   buf_putc(out, ']');
 }
 
@@ -251,22 +265,32 @@ static double edge(double low, double high, int i) {
   return i == TENSOR_BINS ? top : low + (top / TENSOR_BINS - low / TENSOR_BINS) * i;
 }
 
+/* Exact, but longer than it need be: looking for the shortest text is most of the time that a record takes. */
+static void add_edge(struct buf *out, double value) {
+  char text[UNITS_MAX];
+  if (isfinite(value) && value != rint(value))
+    buf_printf(out, "%.17g", value);
+  else
+    buf_printf(out, isfinite(value) ? "%s" : "\"%s\"", units_exact(value, text));
+}
+
 static void add_histogram(const struct snaps_record *r, struct buf *out) {
   uint64_t counts[TENSOR_BINS];
-  char text[UNITS_MAX];
   if (!isfinite(r->min) || !isfinite(r->max) || !snaps_counts(r->histogram, counts, TENSOR_BINS)) {
     buf_puts(out, "\"histogram\":null,");
     return;
   }
   buf_puts(out, "\"histogram\":{\"bins\":");
   for (int i = 0; i <= TENSOR_BINS; i++) {
-    double at = edge(r->min, r->max, i);
-    buf_printf(out, isfinite(at) ? "%s%s" : "%s\"%s\"", i ? "," : "[", units_exact(at, text));
+    buf_putc(out, i ? ',' : '[');
+    add_edge(out, edge(r->min, r->max, i));
   }
   buf_puts(out, "],\"counts\":");
   add_counts(out, counts, TENSOR_BINS);
   buf_puts(out, "},");
 }
+
+static_assert(TENSOR_MAGNITUDES == 32, "exponents are written out");
 
 static void add_magnitude(const struct snaps_record *r, struct buf *out) {
   uint64_t counts[TENSOR_MAGNITUDES];
@@ -274,10 +298,9 @@ static void add_magnitude(const struct snaps_record *r, struct buf *out) {
     buf_puts(out, "\"magnitude\":null");
     return;
   }
-  buf_puts(out, "\"magnitude\":{\"exponents\":");
-  for (int i = 0; i < TENSOR_MAGNITUDES; i++)
-    buf_printf(out, "%s%d", i ? "," : "[", 2 * i - 48);
-  buf_puts(out, "],\"counts\":");
+  buf_puts(out,
+           "\"magnitude\":{\"exponents\":[-48,-46,-44,-42,-40,-38,-36,-34,-32,-30,-28,-26,-24,-22,-20,-18,-16,-14,-12,-10,-8,"
+           "-6,-4,-2,0,2,4,6,8,10,12,14],\"counts\":");
   add_counts(out, counts, TENSOR_MAGNITUDES);
   buf_putc(out, '}');
 }

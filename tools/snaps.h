@@ -69,21 +69,24 @@ struct snaps_record {
   bool torn;
 };
 
-/* What snaps_record_read wants selected, as its first columns, of the table `p`; the last three, which are long, are read on
- * demand. */
+/* What snaps_record_read wants selected, as its first columns, of the table `p`. */
 #define SNAPS_COLUMNS                                                                                                          \
   "p.snapshot, p.pass, p.span, p.tensor_name, p.model, p.kind, p.shape, p.dtype, p.mode, p.count, p.nans, p.infs, p.neg_infs," \
   " p.zeros, p.mean, p.std, p.min, p.max, p.norm, p.ts_ns, p.torn, p.histogram, p.magnitude, p.blob_uri, p.attrs"
 #define SNAPS_COLUMNS_COUNT 25
 
-enum snaps_detail { SNAPS_NUMBERS, SNAPS_ALL };
+/* SNAPS_NORM: only id, pass, name, model, kind, whether it was read and torn, how much is not finite, and the norm. */
+enum snaps_detail { SNAPS_NORM, SNAPS_ALL };
 void snaps_record_read(sqlite3_stmt *stmt, enum snaps_detail detail, struct snaps_record *out);
 
 /* For what is kept longer than its row. */
 void snaps_record_drop_texts(struct snaps_record *record);
 
-/* The records of a pass, in order; of a bad one only those with a number that is not finite. */
-sqlite3_stmt *snaps_records(sqlite3 *db, int64_t sid, int64_t pass, bool bad_only);
+/* The records of a pass, in order. */
+sqlite3_stmt *snaps_records(sqlite3 *db, int64_t sid, int64_t pass);
+/* A condition that says nothing new of records `p` of session ?1 whose pass `passes` holds for ("= ?2"): those of a pass lie together, so
+ * they are read without what lies before and behind, which SQLite does not see. */
+void snaps_within(struct buf *sql, const char *passes);
 /* The first pass in which a number was not finite; false: there is none. */
 bool snaps_first_bad(sqlite3 *db, int64_t sid, int64_t *pass);
 

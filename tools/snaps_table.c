@@ -109,16 +109,20 @@ static void scan(struct overview *view) {
   struct buf sql = {0};
   const struct snaps_pass *pass = NULL;
   buf_puts(&sql, "SELECT " SCAN_COLUMNS " FROM snapshots p WHERE p.sid = ?1");
-  if (view->cli->epoch >= 0) /* few of many: by their index */
-    buf_printf(&sql, " AND p.pass IN (SELECT pass FROM snapshot_passes WHERE sid = ?1 AND epoch = %lld)",
-               (long long)view->cli->epoch);
+  if (view->cli->epoch >= 0) { /* few of many */
+    char passes[128];
+    (void)snprintf(passes, sizeof passes, "IN (SELECT pass FROM snapshot_passes WHERE sid = ?1 AND epoch = %lld)",
+                   (long long)view->cli->epoch); /* fits */
+    buf_printf(&sql, " AND p.pass %s", passes);
+    snaps_within(&sql, passes);
+  }
   if (view->cli->tensor_kind)
     buf_printf(&sql, " AND p.kind %s 'gradient'", view->cli->tensor_kind == SNAPS_GRADIENT ? "=" : "<>");
   buf_puts(&sql, " ORDER BY p.snapshot");
   sqlite3_stmt *stmt = db_query(view->session->store, sql.data, view->session->sid);
   while (db_step(stmt)) {
     struct snaps_record r;
-    snaps_record_read(stmt, SNAPS_NUMBERS, &r);
+    snaps_record_read(stmt, SNAPS_NORM, &r);
     if (!pass || pass->number != r.pass)
       pass = snaps_pass_find(&view->passes, r.pass);
     if (pass)
