@@ -207,7 +207,7 @@ static const struct {
     {"name", "NAME", "only those of this name", set_name, CLI_NAME},
     {"kind", "KIND", "only spans of this kind: step, forward, user, ...; of tensors: weight, gradient", set_kind,
      CLI_KIND | CLI_TENSORS},
-    {"epoch", "N", "only snapshots of this epoch", set_epoch, CLI_TENSORS},
+    {"epoch", "N", "only snapshots of this epoch", set_epoch, CLI_EPOCH},
     {"timeout", "SECONDS", "how long to wait for it (30)", set_timeout, CLI_TIMEOUT},
     {"slowest", NULL, "the longest first", set_slowest, CLI_SLOWEST},
     {"depth", "N", "only N levels below the session", set_depth, CLI_DEPTH},
@@ -245,7 +245,8 @@ static void print_help(const struct cli_command *commands) {
   printf("\nOptions, before or after the command:\n");
   print_options(~0u, true);
   printf("  %-19s %s\n  %-19s %s\n", "--help", "this text, or with a command, that of the command", "--version", "the version");
-  printf("\nExit status: 0 done, 1 error, 2 wrong usage, 3 a check that was asked for does not hold.\n");
+  printf("\nExit status: 0 done, 1 error, 2 wrong usage, 3 what was asked for does not hold (--check), or first-bad\n"
+         "found something.\n");
 }
 
 static void print_command_help(const struct cli_command *c) {

@@ -24,8 +24,9 @@ enum cli_option {
   CLI_LAST = 1 << 6,
   CLI_ALL = 1 << 7,
   CLI_CHECKS = 1 << 8,
-  CLI_TENSORS = 1 << 9, /* --kind is one of tensors; --epoch */
+  CLI_TENSORS = 1 << 9, /* --kind is one of tensors */
   CLI_TIMEOUT = 1 << 10,
+  CLI_EPOCH = 1 << 11,
   CLI_CLEAR = 1 << 20,
   CLI_FAST = 1 << 21,
   CLI_STEPS = 1 << 23,

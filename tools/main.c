@@ -50,7 +50,7 @@ static const struct cli_command commands[] = {
      "one's numbers from the least to the greatest. A gradient is called as its weight, with .grad behind. The other formats\n"
      "have all records, each with its statistics. --kind is weight or gradient.\n"
      "  cirron-query snapshots 'layer4.*' --kind gradient\n",
-     cmd_snapshots, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_STORES, 1, 0},
+     cmd_snapshots, CLI_SESSION | CLI_LIMIT | CLI_TENSORS | CLI_EPOCH | CLI_STORES, 1, 0},
     {"diff-tensors", "A B", "What became of each weight and gradient between two snapshots, the most changed first",
      "A and B are epochs: a number, first or last; or step=N; of another session: SESSION:EPOCH.\n"
      "CHANGE is the largest part by which the norm, the spread, or the mean in spreads moved, or DISTANCE: the part of the\n"
@@ -69,7 +69,8 @@ static const struct cli_command commands[] = {
      "and of root.\n",
      cmd_snapshot, CLI_SESSION | CLI_TIMEOUT, 1, 1},
     {"sql", "QUERY", "The rows of an SQL query; it can only read",
-     "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, kernels; and spans, with a row a span.\n"
+     "Tables: sessions, epochs, steps, marks, names, rollups, snapshots, snapshot_passes, kernels; and spans, with a row a "
+     "span.\n"
      "  cirron-query sql 'SELECT name, count(*), avg(dur_ns) FROM spans GROUP BY name'\n",
      cmd_sql, CLI_LIMIT, 1, 1},
     {"clear", "", "Removes sessions that have ended, with all that was recorded of them",

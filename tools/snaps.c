@@ -259,10 +259,12 @@ static void add_counts(struct buf *out, const uint64_t *counts, size_t n) {
   buf_putc(out, ']');
 }
 
-/* As proto/tensor_stats.h has it. In two parts, since the width of the whole range may be no number. */
+/* As proto/tensor_stats.h has it. The whole range of huge numbers is none. */
 static double edge(double low, double high, int i) {
-  double top = low == high ? low + 1 : high;
-  return i == TENSOR_BINS ? top : low + (top / TENSOR_BINS - low / TENSOR_BINS) * i;
+  double top = low == high ? low + 1 : high, range = top - low;
+  if (i == TENSOR_BINS)
+    return top;
+  return isfinite(range) ? low + range / TENSOR_BINS * i : low / TENSOR_BINS * (TENSOR_BINS - i) + top / TENSOR_BINS * i;
 }
 
 /* Exact, but longer than it need be: looking for the shortest text is most of the time that a record takes. */

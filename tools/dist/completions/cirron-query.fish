@@ -23,3 +23,5 @@ complete -c cirron-query -a '(__cirron_query_options (__cirron_query_verb))'
 complete -c cirron-query -l db -r -F -d 'The store'
 complete -c cirron-query -l format -x -a 'table json jsonl csv'
 complete -c cirron-query -l check -x -a 'complete finished finite'
+complete -c cirron-query -l kind -x -a 'user session epoch eval step data_load forward backward optimizer_step batch fetch collective weight gradient'
+complete -c cirron-query -n '__cirron_query_verb | string match -qx snapshot' -a now

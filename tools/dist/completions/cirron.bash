@@ -8,7 +8,7 @@ _cirron_commands() { cirron-query --help 2>/dev/null | sed -n '/^Commands:/,/^$/
 _cirron_value() { # option current
   case $1 in
   --format) COMPREPLY=($(compgen -W "table json jsonl csv" -- "$2")) ;;
-  --kind) COMPREPLY=($(compgen -W "user session epoch eval step data_load forward backward optimizer_step batch fetch collective" -- "$2")) ;;
+  --kind) COMPREPLY=($(compgen -W "user session epoch eval step data_load forward backward optimizer_step batch fetch collective weight gradient" -- "$2")) ;;
   --check) COMPREPLY=($(compgen -W "complete finished finite" -- "$2")) ;;
   --cpu-time) COMPREPLY=($(compgen -W "auto on off" -- "$2")) ;;
   --transport) COMPREPLY=($(compgen -W "auto socket" -- "$2")) ;;
@@ -16,7 +16,7 @@ _cirron_value() { # option current
   --group) COMPREPLY=($(compgen -g -- "$2")) ;;
   --session) COMPREPLY=($(compgen -W "last $(cirron-query sessions --format csv 2>/dev/null | sed -n '2,$s/,.*//p')" -- "$2")) ;;
   --db | --socket | --agent | --config) COMPREPLY=($(compgen -f -- "$2")) ;;
-  --run-id | --module-depth | --ring-bytes | --rank | --limit | --name | --depth | --last | --before | --keep | --idle-exit | --max-* | --keep-days)
+  --run-id | --module-depth | --ring-bytes | --rank | --limit | --name | --depth | --last | --epoch | --timeout | --before | --keep | --idle-exit | --max-* | --keep-days)
     COMPREPLY=() ;;
   *) return 1 ;;
   esac
@@ -30,7 +30,12 @@ _cirron_query() { # current, words before it
   done
   case $current in
   -*) COMPREPLY=($(compgen -W "$(_cirron_options cirron-query $command)" -- "$current")) ;;
-  *) [ -n "$command" ] || COMPREPLY=($(compgen -W "$(_cirron_commands)" -- "$current")) ;;
+  *)
+    if [ -z "$command" ]; then
+      COMPREPLY=($(compgen -W "$(_cirron_commands)" -- "$current"))
+    elif [ "$command" = snapshot ]; then
+      COMPREPLY=($(compgen -W now -- "$current"))
+    fi ;;
   esac
 }
 

@@ -24,3 +24,4 @@ complete -c cirron -n 'test -z (__cirron_verb)' -l version -d 'The version'
 complete -c cirron -n '__cirron_verb | string match -q run; and string match -q -- "-*" (commandline -ct)' -a '(__cirron_options cirron run)'
 complete -c cirron -n '__cirron_verb | string match -q run; and not string match -q -- "-*" (commandline -ct)' -a '(__fish_complete_subcommand --fcs-skip=2)'
 complete -c cirron -n '__cirron_verb | string match -qv run' -a '(__cirron_options cirron-query (__cirron_verb))'
+complete -c cirron -n '__cirron_verb | string match -qx snapshot' -a now
