@@ -61,11 +61,25 @@ static int erase_blocks(sqlite3 *db, int64_t sid, int *changed) {
                   BLOCKS, changed, NULL);
 }
 
+/* A store that no collector has opened since has not got those of later schemas. */
+static int is_there(sqlite3 *db, const char *table, bool *there) {
+  char sql[128];
+  int64_t found = 0;
+  (void)snprintf(sql, sizeof sql, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '%s'", table); /* fits */
+  int rc = run(db, sql, 0, 0, NULL, &found);
+  *there = found == 1;
+  return rc;
+}
+
 static int erase_rows(sqlite3 *db, int64_t sid, int *changed) {
   int rc = 0;
   char sql[256], key[64];
   for (int i = 0; !rc && i < TABLES; i++) {
     const char *columns = tables[i].key;
+    bool there = false;
+    rc = is_there(db, tables[i].name, &there);
+    if (rc || !there)
+      continue;
     (void)snprintf(key, sizeof key, "%.*s", *columns == '(' ? (int)__builtin_strlen(columns) - 2 : 63,
                    columns + (*columns == '(')); /* fits */
     (void)snprintf(sql, sizeof sql, "DELETE FROM %s WHERE sid = ?1 AND %s IN (SELECT %s FROM %s WHERE sid = ?1 LIMIT ?2)",
