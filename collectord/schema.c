@@ -111,6 +111,9 @@ const char schema_2_sql[] =
     " histogram TEXT, magnitude TEXT,"                     /* JSON arrays of 16 and of 32 counts */
     " blob_uri TEXT, ts_ns INTEGER NOT NULL, torn INTEGER NOT NULL, attrs TEXT NOT NULL,"
     " PRIMARY KEY(sid, snapshot)) WITHOUT ROWID;"
+    /* Both grow at their end. The second is empty while all is well, and finds the first bad one among millions. */
+    "CREATE INDEX snapshots_pass ON snapshots(sid, pass);"
+    "CREATE INDEX snapshots_bad ON snapshots(sid, pass) WHERE nans > 0 OR infs > 0 OR neg_infs > 0;"
 
     "CREATE TABLE snapshot_passes("
     " sid INTEGER NOT NULL, pass INTEGER NOT NULL, span INTEGER NOT NULL,"
