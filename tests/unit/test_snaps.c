@@ -160,8 +160,8 @@ static void run(const char *sql) {
 static void add(int64_t pass, int64_t record, const char *name, const char *kind, const char *count, int nans, double norm) {
   char *sql =
       sqlite3_mprintf("INSERT INTO snapshots(sid, snapshot, pass, span, tensor_name, model, kind, shape, dtype, mode, count,"
-                      " nans, infs, neg_infs, norm, ts_ns, torn) VALUES(1, %lld, %lld, 2, %Q, '', %Q, '[4]', 'float32',"
-                      " 'stats', %s, %d, 0, 0, %f, 0, 0)",
+                      " nans, infs, neg_infs, norm, ts_ns, torn, attrs) VALUES(1, %lld, %lld, 2, %Q, '', %Q, '[4]', 'float32',"
+                      " 'stats', %s, %d, 0, 0, %f, 0, 0, '{}')",
                       (long long)record, (long long)pass, name, kind, count, nans, norm);
   run(sql);
   sqlite3_free(sql);

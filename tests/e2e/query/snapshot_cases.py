@@ -231,8 +231,8 @@ def case_many_snapshots():
             for number in range(1, 41):
                 first = 1_000_000 * number
                 store.executemany(
-                    f"INSERT INTO snapshots(sid, snapshot, pass, span, tensor_name, model, kind, shape, dtype, mode, {', '.join(tensors.STATS)}, ts_ns, torn)"
-                    f" VALUES(1, ?, ?, 2, ?, 'net', ?, '[3]', 'float32', 'stats', {', '.join('?' * len(tensors.STATS))}, ?, 0)",
+                    f"INSERT INTO snapshots(sid, snapshot, pass, span, tensor_name, model, kind, shape, dtype, mode, {', '.join(tensors.STATS)}, ts_ns, torn, attrs)"
+                    f" VALUES(1, ?, ?, 2, ?, 'net', ?, '[3]', 'float32', 'stats', {', '.join('?' * len(tensors.STATS))}, ?, 0, '{{}}')",
                     ((first + i, number, f"layer{i % 1000}.weight" + ".grad" * (i < 1000), "gradient" if i < 1000 else "weight",
                       *({**stats, "nans": int(number == 40 and i == 1500), "norm": number + i}[k] for k in tensors.STATS), 10 ** 18 + first) for i in range(2000)))
                 tensors.insert(store, "snapshot_passes", tensors.PASS, {"sid": 1, "pass": number, "span": 2, "epoch": number - 1, "reason": "epoch",
