@@ -165,6 +165,8 @@ def bash_completes(case):
     case.equal(bash_words("cirron-query", "--format", ""), {"table", "json", "jsonl", "csv"}, "formats")
     case.equal(bash_words("cirron-query", "spans", "--sl"), {"--slowest"}, "an option of spans")
     case.equal(bash_words("cirron-query", "sql", "--sl"), set(), "an option that sql does not have")
+    case.equal(bash_words("cirron-query", "snapshot", ""), {"now"}, "what snapshot takes")
+    case.check({"weight", "gradient"} <= bash_words("cirron-query", "snapshots", "--kind", ""), "kinds")
     case.equal(bash_words("collectord", "--"), help_options(["collectord"]), "options of collectord")
     case.equal(bash_words("cirron", "run", "--"), help_options(["cirron", "run"]) | {"--"}, "options of cirron run")
     case.check("true" in bash_words("cirron", "run", "--debug", "--", "tru"), "a command to run")
