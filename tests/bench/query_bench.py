@@ -83,4 +83,5 @@ def main():
         print(f"  {what:<38} {wall:6.3f} s  CPU {cpu:6.3f} s{goal}{ratio}")
 
 
-main()
+if __name__ == "__main__":
+    main()
