@@ -1,6 +1,7 @@
 """Tensors that collectord reads out of processes that list them: part of suite.py."""
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import sqlite3
@@ -8,7 +9,7 @@ import subprocess
 import sys
 
 from lister import ask
-from harness import WAIT_S, Collector, Skip, clean_env, test, test_each, until
+from harness import QUERY, WAIT_S, Collector, Skip, clean_env, test, test_each, until
 
 HERE = str(pathlib.Path(__file__).parent)
 
@@ -539,3 +540,31 @@ def a_command_of_another_user(case):
         of_root.say()
         case.equal(of_root.hear("wanted"), ["1"], "root's job is told")
         of_root.end()
+
+
+@test
+def asked_for_by_cirron_query(case):
+    """From the command to the table: the job lists its tensors once it is told, and the client waits for what became of them."""
+    path = case.collect().socket
+    query = [str(QUERY), "snapshot", "now", "--db", str(case.collector.db), "--session", "last"]
+    env = dict(clean_env(), CIRRON_SOCKET=str(path))
+    with Job(case, f"""
+p = begin()
+tell("began")
+while {WANTED} < 1:
+    time.sleep(.001)
+p.snapshot([Tensor("w.grad", [1, float("nan"), 3], flags=GRADIENT), Tensor("w", [1, 2, 3, 4])], epoch=3, step=41, reason=3)
+wait()
+""") as job:
+        job.hear("began")
+        until(lambda: rows(case, "SELECT count(*) FROM sessions") == [(1,)], what="the session")
+        r = subprocess.run([*query, "--format", "jsonl"], capture_output=True, text=True, env=env)
+        case.equal((r.returncode, r.stderr), (0, ""), "snapshot now")
+        got = json.loads(r.stdout)
+        case.equal([got[k] for k in ("pass", "epoch", "step", "records", "torn", "wait_ns", "list_ns")], [1, 3, 41, 2, 0, 99, 1234], "what it says")
+        r = subprocess.run([*query, "--timeout", "1"], capture_output=True, text=True, env=env)
+        case.equal((r.returncode, r.stdout), (1, ""), "of a job that takes no steps any more")
+        case.check("took no snapshot within 1 s" in r.stderr, r.stderr)
+        r = subprocess.run([query[0], "first-bad", "--db", query[4]], capture_output=True, text=True, env=env)
+        case.check(r.returncode == 3 and "w.grad is not finite in the snapshot asked for at step 41 of epoch 3" in r.stdout, r.stdout + r.stderr)
+    until(lambda: "does not run any more" in subprocess.run(query, capture_output=True, text=True, env=env).stderr, what="the end of the job")
