@@ -313,7 +313,7 @@ static int show(const struct cli *cli, struct out *out, const struct diff *diff,
 static int show_all(const struct cli *cli, const struct diff *diff, int64_t limit) {
   bool trouble = diff->counts[BECAME_BAD] || diff->counts[STAYED_BAD] || diff->counts[BECAME_GOOD];
   unsigned bads = trouble || cli->format != OUT_TABLE ? 0 : OUT_NO_TABLE;
-  const struct out_column columns[COLUMNS] = {
+  struct out_column columns[COLUMNS] = {
       [TENSOR] = {"tensor_name", "TENSOR", 0, OUT_CUT},
       [MODEL] = {"model", NULL, 0, diff->models ? OUT_CUT : OUT_NO_TABLE},
       [KIND] = {"kind", NULL, 0, 0},
@@ -332,6 +332,17 @@ static int show_all(const struct cli *cli, const struct diff *diff, int64_t limi
       [BAD_A] = {"bad_a", "BAD A", OUT_AS_COUNT, bads},
       [BAD_B] = {"bad_b", "BAD B", OUT_AS_COUNT, bads},
   };
+  static const struct snaps_fit fits[COLUMNS] = {
+      [MODEL] = {12, 6},  [KIND] = {9, 7},    [SHAPE] = {13, 1},      [WORDS] = {18, 0},  [CHANGE] = {7, 0},
+      [NORM_A] = {10, 5}, [NORM_B] = {10, 5}, [NORM_CHANGE] = {9, 0}, [MEAN_A] = {11, 3}, [MEAN_B] = {11, 3},
+      [STD_A] = {10, 2},  [STD_B] = {10, 2},  [DISTANCE] = {9, 4},    [BAD_A] = {6, 0},   [BAD_B] = {6, 0}};
+  size_t longest = 0;
+  for (size_t i = 0; i < diff->tensors.count && (int64_t)i < limit; i++) {
+    size_t len = diff->tensors.items[diff->pairs[i].tensor].name_len;
+    longest = len > longest ? len : longest;
+  }
+  if (cli->format == OUT_TABLE)
+    snaps_fit(cli, columns, fits, COLUMNS, longest);
   struct out *out = out_begin(stdout, cli->format, &cli->style, columns, COLUMNS);
   int error = 0;
   for (size_t i = 0; i < diff->tensors.count && (int64_t)i < limit && !error; i++)

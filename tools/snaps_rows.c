@@ -300,7 +300,7 @@ static void print_head(const struct rows *rows) {
 static int print_rows(const struct rows *rows, bool *more) {
   bool ranks = rows->job->count > 1, several = rows->tensors.count != 1 || rows->more;
   unsigned shape = several || rows->shapes ? 0 : OUT_NO_TABLE;
-  const struct out_column columns[COLUMNS] = {
+  struct out_column columns[COLUMNS] = {
       [TENSOR] = {"tensor", NULL, 0, several ? OUT_CUT : OUT_NO_TABLE},
       [MODEL] = {"model", NULL, 0, rows->models ? OUT_CUT : OUT_NO_TABLE},
       [SHAPE] = {"shape", NULL, 0, shape},
@@ -323,6 +323,15 @@ static int print_rows(const struct rows *rows, bool *more) {
       [BLOB] = {"blob", NULL, 0, rows->blobs ? OUT_CUT : OUT_NO_TABLE},
       [REMARK] = {"remark", "", 0, rows->remarks || ranks ? OUT_CUT : OUT_NO_TABLE},
   };
+  static const struct snaps_fit fits[COLUMNS] = {
+      [MODEL] = {12, 5}, [SHAPE] = {13, 4},     [DTYPE] = {9, 2},      [EPOCH] = {6, 0}, [STEP] = {8, 0},
+      [WHY] = {8, 0},    [RANK] = {5, 0},       [MEAN] = {11, 7},      [STD] = {10, 7},  [MIN] = {10, 6},
+      [MAX] = {10, 6},   [NORM] = {10, 0},      [COUNT] = {11, 3},     [NANS] = {5, 0},  [INFS] = {5, 0},
+      [ZEROS] = {6, 3},  [HISTOGRAM] = {17, 8}, [MAGNITUDE] = {17, 0}, [BLOB] = {20, 1}, [REMARK] = {6, 0}};
+  size_t longest = 0;
+  for (size_t i = 0; several && i < rows->tensors.count; i++)
+    longest = rows->tensors.items[i].name_len > longest ? rows->tensors.items[i].name_len : longest;
+  snaps_fit(rows->cli, columns, fits, COLUMNS, longest);
   struct out *out = out_begin(stdout, OUT_TABLE, &rows->cli->style, columns, COLUMNS);
   int64_t shown = 0;
   int error = 0;

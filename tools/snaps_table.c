@@ -12,7 +12,8 @@
 #include "text.h"
 #include "units.h"
 
-#define POINTS 24 /* of the sparkline over the passes */
+#define POINTS 24       /* of the sparkline over the passes */
+#define NAME_COLUMNS 48 /* of a name, for which other columns may be left out */
 
 /* The layout of SNAPS_COLUMNS; what is not needed for each record is not read. */
 #define SCAN_COLUMNS                                                                                                           \
@@ -49,6 +50,21 @@ struct out_cell snaps_number(double value, char out[32]) {
   return out_text(out);
 }
 
+void snaps_fit(const struct cli *cli, struct out_column *columns, const struct snaps_fit *fits, size_t count,
+               size_t name_columns) {
+  size_t need = 1 + (name_columns < NAME_COLUMNS ? name_columns : NAME_COLUMNS), last = 0;
+  for (size_t i = 0; i < count; i++) {
+    need += columns[i].flags & OUT_NO_TABLE ? 0 : fits[i].width;
+    last = fits[i].goes > last ? fits[i].goes : last;
+  }
+  for (size_t turn = 1; cli->style.width && need > (size_t)cli->style.width && turn <= last; turn++)
+    for (size_t i = 0; i < count; i++)
+      if (fits[i].goes == turn && !(columns[i].flags & OUT_NO_TABLE)) {
+        columns[i].flags |= OUT_NO_TABLE;
+        need -= fits[i].width;
+      }
+}
+
 /* --- the scan ------------------------------------------------------------------------------------------------------------ */
 
 struct tally {
@@ -64,8 +80,8 @@ struct overview {
   struct snaps_tensors tensors;
   struct tally *tallies; /* beside tensors.items */
   size_t *order, cap;
-  bool bad, models; /* any tensor is; more than one model */
-  size_t kinds[3];  /* tensors of each enum snaps_kind */
+  bool bad, torn, models; /* any tensor is; more than one model */
+  size_t kinds[3];        /* tensors of each enum snaps_kind */
 };
 
 static void keep_epoch(struct overview *view) {
@@ -165,6 +181,7 @@ static void sort(struct overview *view) {
     places[i] = (struct place){weight == SIZE_MAX ? i : weight, i};
     view->kinds[t->items[i].what]++;
     view->bad = view->bad || view->tallies[i].bad_since;
+    view->torn = view->torn || view->tallies[i].torn;
     view->models = view->models || t->items[i].model_len != t->items[0].model_len ||
                    memcmp(t->items[i].model, t->items[0].model, t->items[0].model_len) != 0;
   }
@@ -228,7 +245,7 @@ static int row(struct overview *view, struct out *out, sqlite3_stmt *last, size_
 }
 
 static int print_rows(struct overview *view, int64_t limit) {
-  const struct out_column columns[COLUMNS] = {
+  struct out_column columns[COLUMNS] = {
       [TENSOR] = {"tensor", NULL, 0, OUT_CUT},
       [MODEL] = {"model", NULL, 0, view->models ? OUT_CUT : OUT_NO_TABLE},
       [KIND] = {"kind", NULL, 0, 0},
@@ -242,9 +259,22 @@ static int print_rows(struct overview *view, int64_t limit) {
       [NANS] = {"nan", NULL, OUT_AS_COUNT, 0},
       [INFS] = {"inf", NULL, OUT_AS_COUNT, 0},
       [BAD_SINCE] = {"bad_since", "BAD SINCE", 0, view->bad ? 0 : OUT_NO_TABLE},
-      [TORN] = {"torn", NULL, OUT_AS_COUNT, 0},
+      [TORN] = {"torn", NULL, OUT_AS_COUNT, view->torn ? 0 : OUT_NO_TABLE},
       [HISTOGRAM] = {"histogram", NULL, 0, 0},
   };
+  size_t points = view->passes.count < POINTS ? view->passes.count : POINTS;
+  const struct snaps_fit fits[COLUMNS] = {
+      [MODEL] = {12, 6}, [KIND] = {9, 7},       [SHAPE] = {13, 5},
+      [DTYPE] = {9, 2},  [SNAPSHOTS] = {10, 3}, [MEAN] = {11, 4},
+      [STD] = {10, 4},   [NORM] = {10, 0},      [NORMS] = {(uint8_t)(1 + (points > 12 ? points : 12)), 9},
+      [NANS] = {5, 0},   [INFS] = {5, 0},       [BAD_SINCE] = {16, 0},
+      [TORN] = {5, 1},   [HISTOGRAM] = {17, 8}};
+  size_t longest = 0;
+  for (size_t i = 0; i < view->tensors.count && (int64_t)i < limit; i++) {
+    size_t len = view->tensors.items[view->order[i]].name_len;
+    longest = len > longest ? len : longest;
+  }
+  snaps_fit(view->cli, columns, fits, COLUMNS, longest);
   struct out *out = out_begin(stdout, OUT_TABLE, &view->cli->style, columns, COLUMNS);
   sqlite3_stmt *last =
       db_query(view->session->store, "SELECT " SNAPS_COLUMNS " FROM snapshots p WHERE sid = ?1 AND snapshot = ?2",

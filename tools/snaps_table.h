@@ -21,6 +21,15 @@ int snaps_rows(const struct cli *cli, const struct job *job);
 /* The session that a table is about: the latest that has snapshots, or NULL. */
 const struct pick_session *snaps_session(const struct pick_session *sessions, size_t count);
 
+/* What a column takes at most, as far as can be said, with its gap; and in which order columns go, from 1 on, where the terminal is too
+ * narrow for all of them and the name. 0: it stays. */
+struct snaps_fit {
+  uint8_t width, goes;
+};
+/* Hides columns so that `name_columns` remain, or what names need at most. fits[i] is of columns[i]; names have width 0. */
+void snaps_fit(const struct cli *cli, struct out_column *columns, const struct snaps_fit *fits, size_t count,
+               size_t name_columns);
+
 /* A number with four digits, or "-". The text is in `out`. */
 struct out_cell snaps_number(double value, char out[32]);
 

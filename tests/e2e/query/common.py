@@ -1,5 +1,5 @@
 """What the cases of this suite share: the program under test, its stores, its expected outputs."""
-import json, os, pathlib, subprocess, sys
+import contextlib, fcntl, json, os, pathlib, pty, struct, subprocess, sys, termios
 
 WORK = pathlib.Path(sys.argv[1])
 UPDATE = "--update" in sys.argv
@@ -50,3 +50,17 @@ def refused(status, part, *args, **more):
     assert out == "", f"stdout: {out[:80]}"
     assert err.startswith("cirron-query: ") and err.count("\n") == 1 and err.endswith("\n"), f"not one line: {err!r}"
     assert part in err, f"{part!r} is not in {err!r}"
+
+
+def on_terminal(env, *args, width=60):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    proc = subprocess.Popen([QUERY, *args], stdin=slave, stdout=slave, stderr=slave, env={**ENV, "TERM": "xterm", **env})
+    os.close(slave)
+    out = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(master, 65536):
+            out += part
+    os.close(master)
+    assert proc.wait(30) == 0
+    return out.decode()

@@ -2,7 +2,7 @@
 import contextlib, json, math, pathlib, shutil, socket, sqlite3, subprocess, threading
 
 import tensors
-from common import ENV, MAKE, QUERY, WORK, db, golden, ok, refused, rows, run
+from common import ENV, MAKE, QUERY, WORK, db, golden, ok, on_terminal, refused, rows, run
 
 STATS = "mean std min max norm histogram count nan inf neg_inf zero magnitude".split()
 
@@ -35,6 +35,15 @@ def case_snapshot_tables():
     for args in (["no such"], ["--epoch", "9"], ["head*", "--epoch", "9"], ["--session", "abc", "x*"]):
         rc, out, err = run("snapshots", *args, "--db", training())
         assert (rc, out, err) == (0, "", "cirron-query: there are no snapshots that fit\n"), (args, rc, out, err)
+
+
+def case_names_can_be_read_on_a_narrow_terminal():
+    for args, name in ((["snapshots"], "head.weight.grad"), (["snapshots", "*"], "head.weight.grad"), (["diff-tensors", "0", "2"], "head.weight.grad")):
+        for width in (80, 100, 200):
+            lines = on_terminal({"NO_COLOR": "1"}, *args, "--db", str(training()), width=width).split("\r\n")
+            assert any(line.startswith(name + " ") for line in lines), (args, width, lines)
+            assert max(len(line) for line in lines if not line.startswith("Session")) <= width, (args, width, max(lines, key=len))
+    assert "\033[1m" in on_terminal({}, "snapshots", "--db", str(training()))
 
 
 def case_snapshot_records():

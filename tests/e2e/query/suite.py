@@ -1,8 +1,8 @@
 """What cirron-query prints for stores with known contents: golden texts, machine formats, bad stores, hostile names, pipes."""
-import contextlib, csv, fcntl, io, json, os, pathlib, pty, re, shutil, sqlite3, struct, subprocess, sys, termios, time
+import contextlib, csv, io, json, os, pathlib, re, shutil, sqlite3, subprocess, sys, time
 
 import snapshot_cases
-from common import ENV, MAKE, QUERY, WORK, Skip, db, golden, ok, refused, rows, run
+from common import ENV, MAKE, QUERY, WORK, Skip, db, golden, ok, on_terminal, refused, rows, run
 
 SCENARIOS = "train killed running ranks evalonly scopes names keras lossy empty loop".split()
 SPAN = ("id name parent_id index start_ns end_ns cpu_ns gpu_ns memory_peak_bytes thread_id pid rank attrs mark_ids session_id "
@@ -370,20 +370,6 @@ def case_full_disk_is_an_error():
         for args in (["spans", "--format", "jsonl"], [], ["--help"], ["tree"]):
             done = subprocess.run([QUERY, *args, "--db", str(db("train"))], stdout=full, stderr=subprocess.PIPE, env=ENV)
             assert done.returncode == 1 and b"No space left" in done.stderr, (args, done)
-
-
-def on_terminal(env, *args):
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    proc = subprocess.Popen([QUERY, *args], stdin=slave, stdout=slave, stderr=slave, env={**ENV, "TERM": "xterm", **env})
-    os.close(slave)
-    out = b""
-    with contextlib.suppress(OSError):
-        while part := os.read(master, 65536):
-            out += part
-    os.close(master)
-    assert proc.wait(30) == 0
-    return out.decode()
 
 
 def case_colour_and_width_on_a_terminal_only():
