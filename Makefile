@@ -54,8 +54,8 @@ HARD_LD := -pie -Wl,-z,relro -Wl,-z,now
 # Where a distribution keeps libraries of this machine's kind: lib/TRIPLET.
 TRIPLET := $(or $(shell $(CC) -print-multiarch 2>/dev/null),x86_64-linux-gnu)
 
-# What the agent shares with collectord: the statistics of tensors, compiled once more as all of it is.
-AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c)) $(patsubst %.c,$(B)/agent/%.o,$(wildcard proto/tensor_*.c))
+# What the agent shares with collectord: tensors are read, and written to files, by the same code.
+AGENT_O := $(patsubst %.c,$(B)/%.o,$(wildcard agent/*.c)) $(patsubst %.c,$(B)/agent/%.o,$(wildcard proto/tensor_*.c proto/safetensors*.c))
 PROTO_O := $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c))
 GEN_O := $(B)/gen/proto/cirron.pb-c.o
 COLL_O := $(patsubst %.c,$(B)/obj/%.o,$(wildcard collectord/*.c)) # build/collectord is the program, no folder

@@ -38,6 +38,10 @@ struct env {
   enum env_transport transport;
   enum env_snapshots snapshots; /* CIRRON_SNAPSHOTS; this and the next two are defaults of profile() */
   double sample_rate;           /* CIRRON_SAMPLE_RATE, 0 to 1 */
+  unsigned snapshot_steps;      /* CIRRON_SNAPSHOT_STEPS: also after so many steps; 0: no */
+  unsigned snapshot_wait_ms;    /* CIRRON_SNAPSHOT_WAIT_MS: how long the training waits at most for who reads */
+  uint64_t snapshot_max_bytes;  /* CIRRON_SNAPSHOT_MAX_BYTES: of all raw tensors on disk */
+  uint64_t sample_seed;         /* CIRRON_SAMPLE_SEED; 0: none */
   double flush_interval;        /* CIRRON_FLUSH_INTERVAL, seconds */
   unsigned frameworks;          /* CIRRON_FRAMEWORKS: those that are observed, bits of ENV_FRAMEWORKS */
   unsigned output;              /* CIRRON_OUTPUT, default of profile(): bits of ENV_SINKS */

@@ -5,6 +5,7 @@
 #include "loop_own.h"
 #include "names.h"
 #include "segment.h"
+#include "snapshot.h"
 
 COLD uint32_t framework_exception(struct scope *scope) {
   const char *text = py_exception_name();
@@ -60,6 +61,16 @@ void framework_loop(struct scope *scope, PyObject *object) {
     return;
   own_run(scope)->lone = true;
   watch(object, scope_serial(scope), number);
+}
+
+void framework_end(struct scope *scope, uint64_t number, uint32_t exception) {
+  own_end(scope, number, exception);
+  snapshot_check();
+}
+
+void framework_epoch_end(struct scope *scope, struct loop_run *run, uint32_t exception) {
+  own_epoch_end(scope, run, exception);
+  snapshot_check();
 }
 
 void framework_forget(void) {

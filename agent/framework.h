@@ -7,6 +7,7 @@
 
 #include "frameworks.h"
 #include "hot.h"
+#include "loop_own.h"
 #include "observe.h"
 #include "scope.h"
 #include "session.h"
@@ -28,6 +29,10 @@ uint32_t framework_exception(struct scope *scope);
  * when the object goes away on this thread. No loop begins where one is under way already that is the object's or a framework's. */
 void framework_loop(struct scope *scope, PyObject *object);
 void framework_forget(void); /* in the child of a fork */
+
+/* own_end and own_epoch_end, and then the snapshot that is due: as the last thing that a probe does, for it may run code of the script. */
+void framework_end(struct scope *scope, uint64_t number, uint32_t exception);
+void framework_epoch_end(struct scope *scope, struct loop_run *run, uint32_t exception);
 
 /* A number as a whole one, a fraction cut off. False: it is none, or NULL. */
 bool framework_whole(PyObject *value, int64_t *out);

@@ -33,6 +33,7 @@
 #include "session.h"
 #include "shed.h"
 #include "sink.h"
+#include "snapshot.h"
 #include "task.h"
 #include "torch.h"
 #include "trainer.h"
@@ -48,6 +49,7 @@ static void forget_session(void) {
   sink_forget();
   module_sink_forget();
   torch_forget();
+  snapshot_forget();
   keras_forget();
   lightning_forget();
   framework_forget();
@@ -79,6 +81,7 @@ bool agent_start(void) {
   keras_add_probes();
   lightning_add_probes();
   versions_start();
+  snapshot_start();
   observe_allowed = frameworks_allow;
   task_add_probes();
   check_start();

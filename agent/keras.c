@@ -158,7 +158,7 @@ static bool evaluate_enter(struct observe_call *call) {
 static void run_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (framework_same_stack(call))
-    own_end(scope, word(call->state[1]), result ? 0 : framework_exception(scope));
+    framework_end(scope, word(call->state[1]), result ? 0 : framework_exception(scope));
 }
 
 /* One batch, by a loop of the script's. Where that is a loop over a loader of torch's, it has steps already. */
@@ -217,7 +217,7 @@ static bool list_enter(struct observe_call *call) {
 static void train_end_leave(struct observe_call *call, PyObject *result) {
   struct loop_run *run = still_training(call, result);
   if (run && run->object == call->state[1])
-    own_end(call->state[0], run->number, 0);
+    framework_end(call->state[0], run->number, 0);
 }
 
 static bool test_begin_enter(struct observe_call *call) {
@@ -245,7 +245,7 @@ static void test_end_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   const struct loop_run *run = result && framework_same_stack(call) ? own_run(scope) : NULL;
   if (run && run->kind == RUN_EVAL && run->object == call->state[1])
-    own_end(scope, run->number, 0);
+    framework_end(scope, run->number, 0);
 }
 
 static bool epoch_begin_enter(struct observe_call *call) {
@@ -275,7 +275,7 @@ static void epoch_end_leave(struct observe_call *call, PyObject *result) {
   expect_nothing();
   struct loop_run *run = still_training(call, result);
   if (run)
-    own_epoch_end(call->state[0], run, 0);
+    framework_epoch_end(call->state[0], run, 0);
 }
 
 static bool batch_begin_enter(struct observe_call *call) {

@@ -90,7 +90,7 @@ static bool run_begin(struct observe_call *call, struct scope *scope, enum loop_
 static void run_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (framework_same_stack(call))
-    own_end(scope, word(call->state[1]), result ? 0 : framework_exception(scope));
+    framework_end(scope, word(call->state[1]), result ? 0 : framework_exception(scope));
 }
 
 static bool fit_enter(struct observe_call *call) {
@@ -152,7 +152,7 @@ static bool epoch_end_enter(struct observe_call *call) {
 static void epoch_end_leave(struct observe_call *call, PyObject *result) {
   struct loop_run *run = result && framework_same_stack(call) ? own_run(call->state[0]) : NULL;
   if (run && run->kind == RUN_TRAINING)
-    own_epoch_end(call->state[0], run, 0);
+    framework_epoch_end(call->state[0], run, 0);
 }
 
 /* A batch was fetched. */

@@ -35,6 +35,7 @@
 #include "pump.h"
 #include "segment.h"
 #include "session.h"
+#include "snapshot_area.h"
 
 #define MS 1000000ull
 #define PERIOD_NS (100 * MS)        /* between looks at a living connection */
@@ -52,7 +53,16 @@
 #define LAST_PASSES 64u
 #define GOODBYE_STALL_NS (300 * MS) /* who takes nothing of the last records for so long is no collector that works */
 
-enum { ENVELOPE_RING_ATTACH = 2, ENVELOPE_GOODBYE = 3, RING_ATTACH_NO = 1, RING_ATTACH_CELLS = 2 };
+enum { /* field numbers of proto/cirron.proto */
+       ENVELOPE_RING_ATTACH = 2,
+       ENVELOPE_GOODBYE = 3,
+       ENVELOPE_SNAPSHOT_AREA = 6,
+       ENVELOPE_SNAPSHOT_REQUEST = 7,
+       RING_ATTACH_NO = 1,
+       RING_ATTACH_CELLS = 2,
+       SNAPSHOT_AREA_BYTES = 1,
+       SNAPSHOT_REQUEST_NUMBER = 1
+};
 
 HOT_DATA _Atomic uint64_t link_due_ns;
 _Atomic uint64_t link_also_ns = UINT64_MAX;
@@ -82,6 +92,8 @@ static struct {
   bool ended;            /* Goodbye was said */
   bool by_messages;      /* as the Hello said */
   bool goodbye_put;      /* it is in pump.c's buffer */
+  unsigned area;         /* generation of the snapshots' area that this connection has; 0: none */
+  uint64_t asked;        /* number of the last request that it was told of */
   uint64_t taken;        /* bytes of messages that this connection has taken */
   uint64_t most;         /* that any has since Goodbye is tried, */
   uint64_t most_ns;      /* and since when */
@@ -149,6 +161,40 @@ static int send_attach(const struct ring *ring) {
   return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), ring->fd);
 }
 
+static int send_one(unsigned envelope, unsigned field, uint64_t value, int fd) {
+  uint8_t message[LINK_PREFIX_BYTES + 32];
+  struct pbwrite pb;
+  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
+  size_t begin = pbwrite_begin(&pb, envelope);
+  pbwrite_uint(&pb, field, value);
+  pbwrite_end(&pb, begin);
+  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), fd);
+}
+
+/* Is there a request for a snapshot that this connection does not know of? */
+static bool snapshot_waits(void) {
+  struct snapshot_asked asked;
+  return !session_get()->by_messages && snapshot_area_asked(state.asked, &asked) && asked.fd >= 0;
+}
+
+/* Each such request, and the area in which it lies. One whose area has lost its descriptor is passed over. */
+static int send_snapshots(void) {
+  struct snapshot_asked asked;
+  int r = 0;
+  while (r == 0 && !session_get()->by_messages && snapshot_area_asked(state.asked, &asked)) {
+    if (asked.fd >= 0 && state.area != asked.generation) {
+      r = send_one(ENVELOPE_SNAPSHOT_AREA, SNAPSHOT_AREA_BYTES, asked.area->bytes, asked.fd);
+      state.area = r == 0 ? asked.generation : state.area;
+    }
+    if (r == 0 && asked.fd >= 0)
+      r = send_one(ENVELOPE_SNAPSHOT_REQUEST, SNAPSHOT_REQUEST_NUMBER, asked.area->number,
+                   asked.area->flags & SNAPSHOT_BLOBS ? asked.folder : -1);
+    if (r == 0)
+      state.asked = asked.area->number;
+  }
+  return r;
+}
+
 static int send_goodbye(void) {
   uint8_t message[LINK_PREFIX_BYTES + 8];
   struct pbwrite pb;
@@ -163,6 +209,8 @@ static void disconnect(void) {
   fd_drop(&state.socket);
   for (struct ring *ring = session_rings(); ring; ring = ring->next)
     ring->attached = false;
+  state.area = 0;
+  state.asked = 0;
 }
 
 /* Errors of a send that its descriptor is to blame for. */
@@ -340,7 +388,7 @@ static bool ring_ready(struct ring *ring, bool last) {
   return last && ring->fd >= 0;
 }
 
-/* Hands over what the collector does not have yet. 0: all that can be; -EAGAIN: the rest later; else the connection is gone. */
+/* Hands over the rings that the collector does not have yet. 0: all that can be; -EAGAIN: the rest later; else the connection is gone. */
 static int attach_rings(bool last) {
   for (struct ring *ring = session_rings(); ring; ring = ring->next) {
     if (ring->attached || !ring_ready(ring, last))
@@ -358,6 +406,19 @@ static int attach_rings(bool last) {
       ring_part(ring);
   }
   return 0;
+}
+
+/* The same of all that is shared. */
+static int hand_over(bool last) {
+  int r = attach_rings(last);
+  if (r < 0)
+    return r;
+  r = send_snapshots();
+  if (r < 0 && r != -EAGAIN) {
+    env_debug("the connection broke: error %d", -r);
+    disconnect();
+  }
+  return r;
 }
 
 static int send_pass(void) {
@@ -413,6 +474,7 @@ static bool all_is_well(void) {
               !session_get()->by_messages;
   for (struct ring *ring = session_rings(); ring && well; ring = ring->next)
     well = ring->attached;
+  well = well && !snapshot_waits();
   state.unasked = well ? state.unasked + 1 : 0;
   return well;
 }
@@ -442,7 +504,7 @@ static uint64_t link_work(uint64_t now_ns) {
     /* A DataLoader ends its workers by os._exit, without a word: each of their few spans is sent at its end. */
     return r == 0 ? session_is_worker() ? 0 : SENDING_PERIOD_NS : r == -EAGAIN ? BLOCKED_PERIOD_NS : pause_ns();
   }
-  int r = attach_rings(false);
+  int r = hand_over(false);
   if (r < 0 && r != -EAGAIN)
     collector_gone(now_ns);
   return r == 0 ? PERIOD_NS : r == -EAGAIN ? STARTING_PERIOD_NS : pause_ns();
@@ -478,6 +540,11 @@ void link_tick(uint64_t now_ns) {
   }
   errno = saved;
   cost_end(&cost);
+}
+
+void link_snapshot(void) {
+  atomic_store(&link_due_ns, 0);
+  link_tick(clock_system());
 }
 
 /* Flush. */
@@ -533,7 +600,7 @@ void link_flush(uint64_t patience_ns, void (*nap)(const struct timespec *time)) 
 static int try_goodbye(uint64_t now_ns) {
   if (!connection_alive(now_ns) && reach(now_ns) < 0)
     return state.launched_ns ? -EAGAIN : 0;
-  int r = session_get()->by_messages ? send_records(ALL_AND_GOODBYE) : attach_rings(true);
+  int r = session_get()->by_messages ? send_records(ALL_AND_GOODBYE) : hand_over(true);
   if (r == 0 && !session_get()->by_messages)
     r = send_goodbye();
   if (r == -EAGAIN)
@@ -591,6 +658,10 @@ void link_forget(void) {
 
 int link_connected(void) {
   return state.socket.fd >= 0;
+}
+
+bool link_starting(void) {
+  return state.launched_ns != 0;
 }
 
 bool link_reached(void) {

@@ -32,6 +32,10 @@ void link_tick(uint64_t now_ns);
  * `nap` (NULL: plainly), while anything may happen to the session. Keeps errno. */
 void link_flush(uint64_t patience_ns, void (*nap)(const struct timespec *time));
 
+/* A request for a snapshot is in the area (snapshot_area.h): it is handed over now, or by the next tick. Keeps errno. GIL held, as for all
+ * that touches the area. */
+void link_snapshot(void);
+
 /* Records wait to be sent: the next tick is due now, if it could send them. As ring.hurry; any thread. */
 void link_hurry(void);
 
@@ -47,6 +51,7 @@ void link_forget(void);
 
 /* Is a collector connected at this moment? Was one ever? Any thread may ask; the answer may be old. */
 int link_connected(void);
+bool link_starting(void); /* a private collector was started, and is expected to listen soon */
 bool link_reached(void);
 
 #endif

@@ -178,6 +178,7 @@ static void pop_by_hand(struct scope *scope, struct loop *l, struct span *span, 
   if (span->kind == SPAN_EPOCH)
     for (unsigned i = 0; i < l->pass_count; i++)
       l->passes[i].has_epoch = true;
+  pass_tell_epoch(span);
   scope_pop(scope, span, end_ns, exception);
 }
 

@@ -92,6 +92,12 @@ struct loop {
   uint64_t work_parent; /* span under which that is */
 };
 
+/* Not NULL: told of each epoch that ends, before its span is closed, and of each step once an update made it one. They only take note:
+ * the loop is in the middle of something. Set before the first. */
+extern void (*loop_epoch_over)(const struct span *epoch);
+extern void (*loop_stepped)(const struct span *step);
+extern int64_t loop_last_step; /* index of the last step in the process that had an update, or SPAN_NO_INDEX */
+
 /* A pass over a loader begins: iter(loader) gave `iterator`. */
 void loop_pass_begin(struct scope *scope, const void *loader, const void *iterator);
 /* The iterator was exhausted, or else dropped: its pass ends, in whichever task of the calling thread it is. */

@@ -172,6 +172,9 @@ HOT void own_step_end(struct scope *scope, struct loop_run *run, uint64_t since_
   uint64_t now = scope_clock(scope);
   const struct span *above = scope_above(scope, s);
   run->last_step = s->id;
+  loop_last_step = s->index;
+  if (loop_stepped)
+    loop_stepped(s);
   scope_loop(scope)->long_step_ns = now - s->start_ns;
   if (unlikely(above && above->start_ns >= since_ns)) {
     uint64_t end_ns = above->start_ns;

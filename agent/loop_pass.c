@@ -10,6 +10,13 @@
 
 static _Atomic int64_t next_epoch, next_eval;
 
+void (*loop_epoch_over)(const struct span *epoch);
+
+void pass_tell_epoch(const struct span *span) {
+  if (span->kind == SPAN_EPOCH && loop_epoch_over)
+    loop_epoch_over(span);
+}
+
 HOT struct loop_pass *pass_of(struct loop *l, const void *iterator) {
   for (unsigned i = 0; i < l->pass_count; i++)
     if (l->passes[i].iterator == iterator)
@@ -114,6 +121,7 @@ static void pass_park(struct scope *scope, struct loop *l, struct loop_pass *pas
     return;
   }
   pass_name(scope, pass, s);
+  pass_tell_epoch(s);
   scope_close_below(scope, s, end_ns);
   if (s->kind == SPAN_EPOCH)
     park_outer(scope, pass);
@@ -149,6 +157,7 @@ void pass_close(struct scope *scope, struct loop_pass *pass, uint64_t end_ns, ui
     end_ns = early;
   }
   bool epoch = s->kind == SPAN_EPOCH;
+  pass_tell_epoch(s);
   scope_pop(scope, s, end_ns, 0);
   if (epoch)
     park_outer(scope, pass);
@@ -297,6 +306,7 @@ static void pass_end_kept(struct scope *scope, struct loop *l, struct loop_pass 
   } else {
     pass_name(scope, pass, s);
     scope_move(scope, s->id, pass->over_ns, s->parent);
+    pass_tell_epoch(s);
     scope_close_below(scope, s, pass->over_ns);
     if (s->kind == SPAN_EPOCH)
       park_outer(scope, pass);

@@ -21,6 +21,8 @@ struct loop_pass *pass_ask(struct scope *scope, struct loop *l, const void *iter
 void pass_finish(struct scope *scope, struct loop *l, struct loop_pass *pass, uint64_t end_ns, bool exhausted);
 /* The pass's span is the innermost open one: closes it under its name, or takes it back if nothing happened in it. */
 void pass_close(struct scope *scope, struct loop_pass *pass, uint64_t end_ns, uint8_t flags);
+/* One that ends is told of, if it is an epoch. */
+void pass_tell_epoch(const struct span *span);
 void pass_forget(struct loop *l, struct loop_pass *pass);
 
 /* Is there a sign that its batch was only looked at: an evaluation, an optimizer made, or another pass over the

@@ -7,6 +7,8 @@
 #include "names.h"
 #include "session.h"
 
+void (*loop_stepped)(const struct span *step);
+HOT_DATA int64_t loop_last_step;
 HOT_DATA static int64_t next_step; /* whoever holds the GIL; an atomic addition would wait for all that was stored before it */
 
 HOT bool step_given(const struct loop *l, const void *loader) {
@@ -126,7 +128,7 @@ HOT void step_before_load(struct scope *scope, struct loop *l, struct loop_pass 
 
 HOT void step_settle(struct scope *scope, struct loop *l) {
   struct span *s = l->step;
-  s->index = next_step++;
+  s->index = loop_last_step = next_step++;
   s->flags &= (uint8_t)~SPAN_DOUBTFUL;
   if (unlikely(l->adopt_since_ns) && l->adopt_since_ns >= l->last_end_ns && l->adopt_parent == s->parent &&
       scope_alone(scope, s->parent, l->adopt_since_ns)) {
@@ -135,6 +137,8 @@ HOT void step_settle(struct scope *scope, struct loop *l) {
   }
   l->updated = true;
   scope_refresh(scope, s);
+  if (likely(loop_stepped != NULL))
+    loop_stepped(s);
 }
 
 /* The innermost pass that gave something since the step was opened, if there is one. */
@@ -175,4 +179,5 @@ void step_enter_pass(struct scope *scope, struct loop *l) {
 
 void step_forget(void) {
   next_step = 0;
+  loop_last_step = SPAN_NO_INDEX;
 }

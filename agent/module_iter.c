@@ -16,6 +16,7 @@
 #include "module_wrong.h"
 #include "segment.h"
 #include "session.h"
+#include "snapshot.h"
 
 struct iter {
   PyObject *iterable; /* for its length; NULL when closed */
@@ -95,6 +96,7 @@ static PyObject *iter_next(PyObject *self) {
   struct cost_timing cost = cost_call();
   uint64_t asked_ns = span_close(it);
   cost_end(&cost);
+  snapshot_check();
   PyObject *inner = it->inner;
   if (!inner || module_sink_check_of(self) < 0)
     return NULL;

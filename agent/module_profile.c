@@ -22,6 +22,7 @@
 #include "module_config.h"
 #include "module_settings.h"
 #include "module_sink.h"
+#include "module_snapshot.h"
 #include "module_state.h"
 #include "module_trace.h"
 #include "module_watch.h"
@@ -29,6 +30,7 @@
 #include "segment.h"
 #include "session.h"
 #include "shed.h"
+#include "snapshot.h"
 #include "versions.h"
 
 struct profiler {
@@ -45,6 +47,7 @@ static struct profiler *profiler_of(PyObject *self) {
 }
 
 static void stop(void) {
+  snapshot_finish();
   session_env.enabled = false; /* also where no session was made yet */
   session_close();
 }
@@ -111,17 +114,6 @@ static PyObject *settle(PyObject *cirron, PyObject *const given[ARGUMENTS]) {
   return NULL;
 }
 
-/* Says once for each profiler what was asked for and is not there. Not on stderr: a script that asks for snapshots each time it runs is
- * no reason to print something each time. */
-static int warn_unused(PyObject *const given[ARGUMENTS]) {
-  if (!is_given(given[SAMPLE_RATE]) &&
-      (!is_given(given[SNAPSHOTS]) || py.PyUnicode_CompareWithASCIIString(given[SNAPSHOTS], "off") == 0))
-    return 0;
-  return module_inform(LOGGER,
-                       py.PyUnicode_FromFormat("cirron: profile(): snapshots and sample_rate have no effect in this version, "
-                                               "which takes no snapshots"));
-}
-
 /* --- profile --- */
 
 /* Takes over `settings`. */
@@ -158,6 +150,8 @@ static int start(PyObject *profiler) {
   limit_trace(profiler_of(profiler)->settings);
   (void)session_ensure(); /* what asks to be traced has a session, also if nothing is recorded in it */
   (void)keep_start();     /* no memory: trace() and the sinks have nothing, the collector has all */
+  if (module_snapshot_set(profiler_of(profiler)->settings) < 0)
+    return -1;
   PyObject *module = py.PyObject_GetAttrString(profiler, "__cirron__");
   int r = module ? module_sink_set(module, profiler_of(profiler)->settings) : -1;
   module_drop(module);
@@ -181,7 +175,7 @@ static PyObject *make(struct module_state *state, PyObject *cirron, bool on, PyO
     stop();
     return made;
   }
-  if (start(made) == 0 && warn_unused(given) == 0)
+  if (start(made) == 0)
     return made;
   module_drop(made);
   return NULL;
@@ -229,6 +223,7 @@ static void nap(const struct timespec *time) {
 
 PyObject *module_flush(PyObject *self, PyObject *unused) {
   (void)unused;
+  snapshot_finish();
   if (session_get())
     link_flush(FLUSH_PATIENCE_NS, nap);
   return module_sink_flush(self) < 0 ? NULL : module_none();
@@ -428,13 +423,24 @@ static int set_cost(PyObject *dict, const struct session *session) {
          module_set(dict, "overhead_ratio", known ? py.PyFloat_FromDouble((double)spent / (double)age) : module_none());
 }
 
+static int set_snapshots(PyObject *dict) {
+  struct snapshot_counts n = snapshot_counts();
+  return set_count(dict, "snapshot_count", n.taken) || set_count(dict, "snapshot_tensor_count", n.tensors) ||
+         set_count(dict, "snapshot_torn_count", n.torn) || set_count(dict, "snapshot_skip_count", n.skipped) ||
+         set_count(dict, "snapshot_own_count", n.own) || set_count(dict, "snapshot_wait_ns", n.wait_ns) ||
+         set_count(dict, "snapshot_list_ns", n.list_ns) || set_count(dict, "snapshot_blob_count", n.blobs) ||
+         set_count(dict, "snapshot_blob_error_count", n.blob_failures) ||
+         set_count(dict, "snapshot_blob_drop_count", n.blobs_removed);
+}
+
 PyObject *module_health(PyObject *self, PyObject *unused) {
   (void)self;
   (void)unused;
   const struct session *session = session_get();
   PyObject *dict = py.PyDict_New();
   if (dict &&
-      !(set_transport(dict, session) || set_drops(dict) || set_spool(dict) || set_kept(dict) || set_cost(dict, session)))
+      !(set_transport(dict, session) || set_drops(dict) || set_spool(dict) || set_kept(dict) || set_snapshots(dict) ||
+        set_cost(dict, session)))
     return dict;
   module_drop(dict);
   return NULL;

@@ -18,6 +18,7 @@
 #include "module_sink.h"
 #include "module_state.h"
 #include "session.h"
+#include "snapshot.h"
 
 struct use {
   PyObject *name;
@@ -370,6 +371,7 @@ static PyObject *scope_exit(PyObject *self, PyObject *const *args, Py_ssize_t na
   struct cost_timing cost = cost_call();
   PyObject *result = leave(self, args, nargs);
   cost_end(&cost);
+  snapshot_check();
   return module_sink_after(use_of(self)->state, result);
 }
 

@@ -240,6 +240,18 @@ static void probe_set(PyObject *module, const struct probe *probe) {
     env_debug("%s:%s is not observed: %s", probe->module, probe->qualname, strerror(-result));
 }
 
+void observe_meanwhile(const struct probe *probe, bool on) {
+  PyObject *module = py_module(probe->module), *function = module ? resolve(module, probe->qualname) : NULL;
+  if (function && on)
+    (void)observe_function(function, probe); /* what cannot be observed is left alone */
+  else if (function)
+    observe_swap_pause(function, observe_run, probe->direct, true);
+  if (function)
+    py.Py_DecRef(function);
+  if (module)
+    py.Py_DecRef(module);
+}
+
 void observe_module_ready(const char *module_name) {
   struct cost_timing cost = cost_rare();
   PyObject *module = observe_allowed && !observe_allowed(module_name) ? NULL : py_module(module_name);

@@ -43,6 +43,9 @@ void observe_add(const struct probe *probes, size_t n);
  * not known. */
 int observe_function(PyObject *function, const struct probe *probe);
 
+/* Observes a function of a module that is there for as long as `on`, and then no more: for what matters now and then. */
+void observe_meanwhile(const struct probe *probe, bool on);
+
 /* What an observed function is when it is called: the probe around the function itself. */
 PyObject *observe_run(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 

@@ -26,6 +26,7 @@
 #include "session.h"
 #include "sink_open.h"
 #include "spool.h"
+#include "spool_snapshot.h"
 
 #define SPANS_PART (1u << 20) /* of the log of spans, in one file: some 13,000 */
 #define LOOK_BACK (2u << 20)
@@ -37,6 +38,7 @@
 #define SOON_PART 8u   /* of the interval: when one batch did not hold all */
 #define PAUSE_MAX_NS 60000000000ull
 #define WAIT_NS 1000000000ull
+#define SNAPSHOTS_BYTES (64u << 20) /* of those that wait to be written */
 
 _Atomic bool sink_lines_due;
 
@@ -50,6 +52,8 @@ static struct {
   uint64_t bounds[BOUNDS];        /* positions between spans that were, ascending */
   unsigned bound_count;
   unsigned smaller; /* so often they are, until all is written */
+  struct spool_snapshot *snapshots, *last_snapshot; /* to be written */
+  uint64_t snapshots_bytes, snapshots_lost;
   uint64_t lost;
   uint64_t latency_ns; /* of the last writing, one file or several */
 } sink;
@@ -136,6 +140,12 @@ static void remember_bound(uint64_t pos) {
   sink.bounds[sink.bound_count++] = pos;
 }
 
+static void let_go_snapshots(void) {
+  spool_snapshot_free(sink.snapshots);
+  sink.snapshots = sink.last_snapshot = NULL;
+  sink.snapshots_bytes = 0;
+}
+
 /* Says once that the spool cannot be written: what is not written is not in the files, but the job goes on. */
 static void tell(int error) {
   if (sink.told)
@@ -158,6 +168,7 @@ static int write_batch(const struct session *session, uint8_t *memory) {
   b.open_count = open.count;
   b.root_attrs = root;
   b.root_attrs_len = sink_open_root_is_news(&open) ? root_attributes(root) : 0;
+  b.snapshots = sink.snapshots;
   uint8_t *points = memory + SPANS_PART + LOOK_BACK, *summaries = points + POINTS_PART;
   b.marks[0] = points;
   b.marks_bytes[0] = keep_read(KEEP_POINTS, &at[KEEP_POINTS], points, POINTS_PART >> sink.smaller, &lost);
@@ -169,6 +180,7 @@ static int write_batch(const struct session *session, uint8_t *memory) {
   free(open.spans);
   if (r < 0)
     return r;
+  let_go_snapshots();
   sink.lost += lost;
   memcpy(sink.at, at, sizeof at);
   remember_bound(at[KEEP_SPANS]);
@@ -259,6 +271,29 @@ void sink_set(const struct sink_settings *settings) {
   errno = saved;
 }
 
+bool sink_wants_snapshots(void) {
+  return sink.spool_on;
+}
+
+bool sink_snapshot(struct spool_snapshot *snapshot) {
+  size_t bytes = snapshot->area.count * (sizeof(struct snapshot_entry) + sizeof(struct snapshot_result)) + snapshot->area.text_bytes;
+  bool taken = take_waiting();
+  if (taken && (!sink.spool_on || bytes > SNAPSHOTS_BYTES - sink.snapshots_bytes)) {
+    sink.snapshots_lost += sink.spool_on;
+    give();
+    taken = false;
+  }
+  if (!taken) {
+    spool_snapshot_free(snapshot);
+    return false;
+  }
+  *(sink.last_snapshot ? &sink.last_snapshot->next : &sink.snapshots) = snapshot;
+  sink.last_snapshot = snapshot;
+  sink.snapshots_bytes += bytes;
+  give();
+  return true;
+}
+
 struct sink_counts sink_counts(void) {
   uint64_t lost = sink.lost;
   for (unsigned i = 0; i < KEEP_LOGS && sink.spool_on; i++)
@@ -268,6 +303,7 @@ struct sink_counts sink_counts(void) {
                               sink.spool.removed,
                               sink.spool.failures,
                               lost,
+                              sink.snapshots_lost,
                               sink.latency_ns};
 }
 
@@ -276,7 +312,8 @@ void sink_forget(void) {
   memset(sink.at, 0, sizeof sink.at);
   sink_open_forget();
   sink.bound_count = 0;
-  sink.lost = sink.pause_ns = 0;
+  sink.lost = sink.pause_ns = sink.snapshots_lost = sink.snapshots_bytes = 0;
+  sink.snapshots = sink.last_snapshot = NULL; /* what there is belongs to the parent: its memory is not given back */
   sink.smaller = 0;
   sink.spool.is_known = sink.spool.known = sink.spool.at = 0;
   atomic_store(&sink_lines_due, false);

@@ -25,10 +25,17 @@ void sink_flush(void);
 /* Are there lines to be printed (module_sink.c)? Set when they are due, cleared by who prints. */
 extern _Atomic bool sink_lines_due;
 
+/* A snapshot for the spool, which takes it over; false: there is no spool, or it has too many that are not written yet (counted). Any
+ * thread. */
+struct spool_snapshot;
+bool sink_wants_snapshots(void);
+bool sink_snapshot(struct spool_snapshot *snapshot);
+
 struct sink_counts {
   const char *folder; /* NULL: there is no spool */
   uint64_t bytes, removed, failures;
   uint64_t lost_bytes; /* of records that made way before they were written */
+  uint64_t snapshots_lost;
   uint64_t latency_ns; /* how long the last writing took */
 };
 struct sink_counts sink_counts(void);

@@ -33,7 +33,7 @@ int spool_init(struct spool *s, const char *folder, uint64_t max_bytes) {
   return 0;
 }
 
-static int make_folders(const char *folder) {
+int spool_make_folders(const char *folder) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s", folder);
   for (char *p = path + 1;; p++) {
@@ -150,7 +150,7 @@ static void remove_old(struct spool *s, const struct spool_batch *newest) {
 static int create(const struct spool *s, const char *path) {
   int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, fd = open(path, flags, 0666);
   if (fd < 0 && errno == ENOENT) {
-    int r = make_folders(s->folder);
+    int r = spool_make_folders(s->folder);
     if (r < 0)
       return r;
     fd = open(path, flags, 0666);

@@ -1,6 +1,6 @@
 /* One file of the spool: spans and marks as JSON, format version 1 of the Python package of the same name.
  *
- *   {"schema_version":1,"sdk_version":..,"batch_id":..,"created_ns":..,"spans":[..],"marks":[..],"snapshots":[]}
+ *   {"schema_version":1,"sdk_version":..,"batch_id":..,"created_ns":..,"spans":[..],"marks":[..],"snapshots":[..]}
  *
  * Always valid JSON in ASCII: NaN and the infinities are the strings "NaN", "Infinity", "-Infinity"; bytes that are no UTF-8 become
  * U+FFFD. `mark_ids` of a span has those of its marks that are in the same file. A span that was open has "end_ns":null; once it is
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct open_span;
+struct spool_snapshot;
 
 struct spool_batch {
   char id[33];         /* 32 hex digits */
@@ -29,10 +30,11 @@ struct spool_batch {
   size_t root_attrs_len;
   const void *marks[2];
   size_t marks_bytes[2];
+  const struct spool_snapshot *snapshots; /* a list, or NULL */
   const char *(*name)(uint32_t id, size_t *len); /* segment_text */
 };
 
-/* How many records it would write. */
+/* How many records it would write; snapshots together count as one. */
 size_t spool_batch_count(const struct spool_batch *batch);
 
 /* Writes it to an open file. 0 and the bytes, or a negative errno. Needs memory for the marks' ids; without it there are none. */

@@ -19,6 +19,8 @@
 #include "scope.h"
 #include "session.h"
 #include "shed.h"
+#include "snapshot.h"
+#include "snapshot_models.h"
 
 #define FETCH_MODULE "torch.utils.data._utils.fetch"
 #define WATCHED 64u /* iterators under way in the process; of more, the end of the pass is seen only by exhaustion */
@@ -95,6 +97,8 @@ HOT static bool forward_enter(struct observe_call *call) {
   call->state[0] = scope;
   call->state[3] = (void *)(uintptr_t)(forwards - 1);
   loop_forward(scope, train != 0);
+  if (unlikely(models_sought) && train != 0 && forwards == 1)
+    models_saw_module(call->args[0]);
   if (likely(!shed_is(SHED_FORWARDS))) {
     uint8_t mode = train < 0 ? 0 : train ? SPAN_MODE_TRAIN : SPAN_MODE_EVAL;
     open_span(call, SPAN_FORWARD, NAME_FORWARD, class_name_id(scope, call->args[0]), mode);
@@ -116,6 +120,9 @@ HOT static bool backward_enter(struct observe_call *call) {
     return false;
   struct scope *scope = scope_get();
   if (!scope)
+    return false;
+  snapshot_fence(SNAPSHOT_READS_GRADIENTS);
+  if (unlikely(scope != scope_peek())) /* another thread ended the session meanwhile */
     return false;
   call->state[0] = scope;
   backwards = 1;
@@ -140,10 +147,18 @@ HOT static bool step_enter(struct observe_call *call) {
   struct scope *scope = scope_get();
   if (!scope)
     return false;
-  const PyObject *self = call->args[0];
+  PyObject *self = call->args[0];
   for (struct span *s = scope_find(scope, SPAN_OPTIMIZER); s; s = scope_below(scope, s))
     if (s->kind == SPAN_OPTIMIZER && s->owner == self)
       return false; /* a subclass calling the step of its base */
+  if (unlikely(snapshot_due || snapshot_reads || models_sought)) {
+    if (models_sought)
+      models_saw_optimizer(self);
+    snapshot_check(); /* of an epoch that ended where nothing could be done */
+    snapshot_fence(SNAPSHOT_READS_ALL);
+    if (scope != scope_peek()) /* another thread ended the session meanwhile */
+      return false;
+  }
   call->state[0] = scope;
   loop_update_begin(scope, self);
   struct span *span = open_span(call, SPAN_OPTIMIZER, NAME_OPTIMIZER_STEP, class_name_id(scope, call->args[0]), 0);
@@ -159,6 +174,7 @@ HOT static void step_leave(struct observe_call *call, PyObject *result) {
   uint64_t end_ns = scope_clock(scope);
   close_span(call, end_ns, result);
   loop_update_end(scope, end_ns);
+  snapshot_check();
 }
 
 /* --- precision ----------------------------------------------------------------------------------------------------------- */
@@ -191,6 +207,7 @@ static void optimizer_leave(struct observe_call *call, PyObject *result) {
     return;
   if (scope_peek())
     loop_optimizer(scope_peek());
+  snapshot_seek();
   PyObject *step = NULL, *class = py.PyObject_GetAttrString(call->state[0], "__class__");
   if (class)
     step = py.PyObject_GetAttrString(class, "step");
@@ -332,8 +349,11 @@ HOT static void next_leave(struct observe_call *call, PyObject *result) {
     return;
   if (likely(still_open(call) != NULL))
     loop_load_end(scope, call->state[3], load, result != NULL);
-  if (unlikely(!result) && py_exception_is_stop())
+  if (unlikely(!result) && py_exception_is_stop()) {
     loop_pass_end(call->state[3], true);
+    snapshot_check();
+  }
+  snapshot_look();
 }
 
 /* The data set's side of a data_load, in the worker process that does it. */

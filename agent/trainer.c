@@ -32,7 +32,7 @@ static bool run_begin(struct observe_call *call, enum loop_run_kind kind) {
 static void run_leave(struct observe_call *call, PyObject *result) {
   struct scope *scope = call->state[0];
   if (framework_same_stack(call))
-    own_end(scope, (uint64_t)(uintptr_t)call->state[1], result ? 0 : framework_exception(scope));
+    framework_end(scope, (uint64_t)(uintptr_t)call->state[1], result ? 0 : framework_exception(scope));
 }
 
 static bool train_enter(struct observe_call *call) {
@@ -119,7 +119,7 @@ static bool train_begin_enter(struct observe_call *call) {
 static void train_end_leave(struct observe_call *call, PyObject *result) {
   struct loop_run *run = result && framework_same_stack(call) ? own_training(call->state[0]) : NULL;
   if (run && run->object == call->state[1])
-    own_end(call->state[0], run->number, 0);
+    framework_end(call->state[0], run->number, 0);
 }
 
 static bool train_end_enter(struct observe_call *call) {
@@ -158,7 +158,7 @@ static void epoch_end_leave(struct observe_call *call, PyObject *result) {
 static void epoch_over_leave(struct observe_call *call, PyObject *result) {
   struct loop_run *run = ends_run(call, result);
   if (run && run->over)
-    own_epoch_end(call->state[0], run, 0);
+    framework_epoch_end(call->state[0], run, 0);
 }
 
 static bool step_begin_enter(struct observe_call *call) {

@@ -1,0 +1,493 @@
+/* See snapshot.h. */
+#include "snapshot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "cost.h"
+#include "link.h"
+#include "loop.h"
+#include "observe.h"
+#include "segment.h"
+#include "session.h"
+#include "sink.h"
+#include "snapshot_area.h"
+#include "snapshot_blob.h"
+#include "snapshot_list.h"
+#include "snapshot_models.h"
+#include "snapshot_own.h"
+#include "spool_snapshot.h"
+
+#define MS 1000000ull
+#define MODELS_NAMED 64u
+#define GRADIENT_SUFFIX ".grad"
+#define NAME_ROOM 1280 /* a name that is cut, and the suffix */
+
+HOT_DATA unsigned snapshot_reads;
+HOT_DATA bool snapshot_due;
+
+struct due {
+  uint64_t span;
+  int64_t epoch, step;
+  enum snapshot_reason reason;
+};
+
+static struct {
+  enum env_snapshots mode;
+  double sample_rate;
+  bool busy;    /* listing or waiting: code of the script may come back here */
+  bool refused; /* this session's tensors cannot be read from outside */
+  bool at_exit; /* Python will call us before it ends */
+  bool meanwhile; /* zero_grad is observed */
+  struct due due;
+  uint64_t last_epoch;    /* span of the last one that was taken */
+  uint64_t number;        /* of the last request */
+  uint64_t steps, wanted; /* updates seen; what the segment said last */
+  uint32_t at_model[MODELS_NAMED];
+  struct snapshot_counts counts;
+} snap;
+
+struct snapshot_counts snapshot_counts(void) {
+  return snap.counts;
+}
+
+/* --- zero_grad, while it matters ----------------------------------------------------------------------------------------- */
+
+static bool zero_enter(struct observe_call *call) {
+  (void)call;
+  snapshot_fence(SNAPSHOT_READS_GRADIENTS);
+  return false;
+}
+
+static const struct probe meanwhile[] = {
+    {.module = "torch.optim.optimizer", .qualname = "Optimizer.zero_grad", .direct = true, .enter = zero_enter},
+    {.module = "torch.nn.modules.module", .qualname = "Module.zero_grad", .direct = true, .enter = zero_enter},
+};
+
+static void observe_zero(bool on) {
+  if (snap.meanwhile == on)
+    return;
+  snap.meanwhile = on;
+  for (unsigned i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++)
+    observe_meanwhile(&meanwhile[i], on);
+}
+
+/* --- what is due --------------------------------------------------------------------------------------------------------- */
+
+static void epoch_over(const struct span *span) {
+  if (snap.mode == ENV_SNAPSHOTS_OFF || span->id == snap.last_epoch)
+    return;
+  snap.due = (struct due){span->id, span->index, loop_last_step, SNAPSHOT_EPOCH};
+  snapshot_due = true;
+}
+
+static bool asked_for(void) {
+  const struct ring_segment *segment = segment_get();
+  uint64_t wanted = segment ? __atomic_load_n(&segment->snapshot_wanted, __ATOMIC_RELAXED) : 0;
+  bool is = wanted != snap.wanted;
+  snap.wanted = wanted;
+  return is;
+}
+
+static void stepped(const struct span *step) {
+  bool every = session_env.snapshot_steps && ++snap.steps % session_env.snapshot_steps == 0;
+  bool asked = asked_for();
+  if ((!every && !asked) || snap.mode == ENV_SNAPSHOTS_OFF)
+    return;
+  snap.due = (struct due){step->id, SPAN_NO_INDEX, step->index, asked ? SNAPSHOT_COMMAND : SNAPSHOT_STEPS};
+  snapshot_due = true;
+}
+
+/* --- the request --------------------------------------------------------------------------------------------------------- */
+
+static const char *area_name_of(const struct list_item *item, char *room, bool gradient, size_t *len) {
+  size_t n = item->name_len < SNAPSHOT_NAME_MAX ? item->name_len : SNAPSHOT_NAME_MAX;
+  memcpy(room, list_text() + item->name, n);
+  if (gradient) {
+    memcpy(room + n, GRADIENT_SUFFIX, sizeof GRADIENT_SUFFIX - 1);
+    n += sizeof GRADIENT_SUFFIX - 1;
+  }
+  *len = n;
+  return room;
+}
+
+static uint32_t put_text(uint32_t at) {
+  return at ? snapshot_area_put_name(list_text() + at, strlen(list_text() + at)) : 0;
+}
+
+/* Names and shapes of all, which stay from one request to the next. */
+static void write_text(struct list_item *items, uint32_t count) {
+  char room[NAME_ROOM];
+  size_t len;
+  for (uint32_t m = 0; m < list_models(); m++)
+    snap.at_model[m] = snapshot_area_put_name(list_model(m), strlen(list_model(m)));
+  for (uint32_t i = 0; i < count; i++) {
+    struct list_item *item = &items[i];
+    const char *name = area_name_of(item, room, false, &len);
+    item->at_name = snapshot_area_put_name(name, len);
+    name = area_name_of(item, room, true, &len);
+    item->at_grad = snapshot_area_put_name(name, len);
+    item->at_shape = snapshot_area_put_dims(list_dims() + item->dims, item->ndim);
+    item->at_strides =
+        item->contiguous ? SNAPSHOT_CONTIGUOUS : snapshot_area_put_dims(list_dims() + item->dims + item->ndim, item->ndim);
+    item->at_dtype_name = put_text(item->dtype_name);
+    item->at_reason = put_text(item->reason);
+  }
+  snapshot_area_text_keep();
+}
+
+static struct snapshot_entry entry_of(const struct list_item *item) {
+  return (struct snapshot_entry){
+      .address = item->address,
+      .name = item->at_name,
+      .shape = item->at_shape,
+      .strides = item->at_strides,
+      .model = snap.at_model[item->model],
+      .reason = item->at_reason,
+      .dtype_name = item->at_dtype_name,
+      .dtype = item->dtype,
+      .ndim = item->ndim,
+      .flags = item->flags,
+  };
+}
+
+static struct snapshot_entry gradient_entry(const struct list_item *item) {
+  struct snapshot_entry entry = entry_of(item);
+  entry.name = item->at_grad;
+  entry.address = item->grad_address;
+  entry.flags |= SNAPSHOT_GRADIENT;
+  if (!item->odd)
+    return entry;
+  const struct tensor_facts *facts = &item->odd->facts;
+  entry.shape = snapshot_area_put_dims(facts->shape, facts->ndim);
+  entry.strides = facts->contiguous ? SNAPSHOT_CONTIGUOUS : snapshot_area_put_dims(facts->strides, facts->ndim);
+  entry.dtype = (uint8_t)facts->dtype;
+  entry.ndim = facts->ndim;
+  entry.flags = facts->flags | SNAPSHOT_GRADIENT;
+  entry.reason = facts->reason[0] ? snapshot_area_put_name(facts->reason, strlen(facts->reason)) : 0;
+  entry.dtype_name = facts->dtype_name[0] ? snapshot_area_put_name(facts->dtype_name, strlen(facts->dtype_name)) : 0;
+  return entry;
+}
+
+/* Returns how many. */
+static uint32_t write_entries(struct list_item *items, uint32_t count) {
+  struct snapshot_entry *to = snapshot_area_entries();
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (items[i].grad)
+      to[n++] = gradient_entry(&items[i]);
+  for (uint32_t i = 0; i < count; i++)
+    to[n++] = entry_of(&items[i]);
+  return n;
+}
+
+/* --- its end ------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t flag_torn(const struct list_item *items, uint32_t count) {
+  struct snapshot_entry *entries = snapshot_area_entries();
+  struct snapshot_area *area = snapshot_area_get();
+  uint32_t torn = 0, gradient = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    bool of_gradient = items[i].grad_torn, has = gradient < area->gradients && items[i].has_grad;
+    if (has && of_gradient)
+      entries[gradient].flags |= SNAPSHOT_TORN;
+    if (items[i].torn)
+      entries[area->gradients + i].flags |= SNAPSHOT_TORN;
+    torn += (has && of_gradient) + items[i].torn;
+    gradient += has;
+  }
+  return torn;
+}
+
+/* The spool has a copy of its own, if there is one. */
+static void to_spool(const struct snapshot_area *area) {
+  struct spool_snapshot *copy = sink_wants_snapshots() ? spool_snapshot_copy(area, blob_uri()) : NULL;
+  if (copy)
+    (void)sink_snapshot(copy);
+}
+
+/* Nobody reads any more, or what is read from now on counts as torn. */
+static void settle(void) {
+  struct snapshot_area *area = snapshot_area_get();
+  uint32_t count, gradients;
+  struct list_item *items = list_items(&count, &gradients);
+  if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
+    (void)list_look_gradients();
+  (void)list_look_tensors();
+  snapshot_reads = 0;
+  observe_zero(false);
+  if (count + area->gradients == area->count)
+    area->torn = flag_torn(items, count);
+  snap.counts.torn += area->torn + (area->torn_from < area->count ? area->count - area->torn_from : 0);
+  __atomic_store_n(&area->settled, area->number, __ATOMIC_RELEASE);
+  to_spool(area);
+  list_let_go();
+}
+
+static void settle_gradients(void) {
+  (void)list_look_gradients();
+  snapshot_reads &= ~(unsigned)SNAPSHOT_READS_GRADIENTS;
+  observe_zero(false);
+  list_let_go_gradients();
+}
+
+static bool is_read(const struct snapshot_area *area) {
+  return __atomic_load_n(&area->finished, __ATOMIC_ACQUIRE) == area->number;
+}
+
+/* Waits for so many entries. False: the session is another one by now. */
+static bool wait_for(struct snapshot_area *area, uint32_t want) {
+  unsigned generation = snapshot_area_generation();
+  uint64_t began = clock_system(), patience = session_env.snapshot_wait_ms * MS, now = began;
+  uint64_t until = began + (patience > area->wait_ns ? patience - area->wait_ns : 0);
+  uint32_t done;
+  while ((done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE)) < want && now < until && !is_read(area)) {
+    if (__atomic_load_n(&area->refused, __ATOMIC_RELAXED) || !link_connected())
+      break;
+    snapshot_area_waits(true);
+    void *thread = py.PyEval_SaveThread();
+    (void)snapshot_area_wait(area, want, until);
+    py.PyEval_RestoreThread(thread);
+    if (generation != snapshot_area_generation() || !snapshot_area_get())
+      return false;
+    snapshot_area_waits(false);
+    now = clock_system();
+    link_tick(now); /* it may be that nobody has been told yet */
+  }
+  area->wait_ns += clock_system() - began;
+  snap.counts.wait_ns += clock_system() - began;
+  return true;
+}
+
+/* After a wait: what is not read by now is torn, or is read here where there is nobody to do it. */
+static void conclude(struct snapshot_area *area, uint32_t want) {
+  uint32_t done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE);
+  bool refused = __atomic_load_n(&area->refused, __ATOMIC_ACQUIRE) != 0;
+  if (done >= want || (is_read(area) && !refused))
+    return;
+  if (refused || !link_connected()) {
+    snap.refused |= refused;
+    snap.counts.own++;
+    own_read(done);
+    return;
+  }
+  if (done < area->torn_from)
+    area->torn_from = done;
+}
+
+void snapshot_wait(unsigned what) {
+  struct snapshot_area *area = snapshot_area_get();
+  PyObject *type, *value, *trace;
+  if (snap.busy || !area || !py_in_main())
+    return;
+  int saved = errno;
+  snap.busy = true;
+  py.PyErr_Fetch(&type, &value, &trace);
+  uint32_t want = what & SNAPSHOT_READS_ALL ? area->count : area->gradients;
+  if (wait_for(area, want)) {
+    conclude(area, want);
+    if (what & SNAPSHOT_READS_ALL || is_read(area))
+      settle();
+    else
+      settle_gradients();
+  }
+  py.PyErr_Restore(type, value, trace);
+  snap.busy = false;
+  errno = saved;
+}
+
+/* --- taking it ----------------------------------------------------------------------------------------------------------- */
+
+static PyObject *finish_at_exit(PyObject *self, PyObject *unused) {
+  (void)self;
+  (void)unused;
+  snapshot_finish();
+  py.Py_IncRef(py._Py_NoneStruct);
+  return py._Py_NoneStruct;
+}
+
+/* The tensors are gone when the interpreter has ended. */
+static void register_exit(void) {
+  static struct py_method method = {"snapshot_finish", finish_at_exit, PY_METH_NOARGS, NULL};
+  if (snap.at_exit)
+    return;
+  PyObject *atexit = py.PyImport_ImportModule("atexit"), *function = py.PyCFunction_NewEx(&method, NULL, NULL);
+  PyObject *done = atexit && function ? py.PyObject_CallMethod(atexit, "register", "O", function) : NULL;
+  snap.at_exit = done != NULL;
+  PyObject *owned[] = {done, function, atexit};
+  for (unsigned i = 0; i < 3; i++)
+    if (owned[i])
+      py.Py_DecRef(owned[i]);
+  py.PyErr_Clear();
+}
+
+/* What all tensors take in files. */
+static uint64_t raw_bytes(const struct list_item *items, uint32_t count) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count; i++)
+    bytes += (uint64_t)items[i].elements * tensor_size((enum tensor_dtype)items[i].dtype) * (items[i].has_grad ? 2 : 1) *
+             (items[i].flags & SNAPSHOT_COMPLEX ? 2 : 1);
+  return bytes;
+}
+
+static bool open_blobs(const struct due *due, const struct list_item *items, uint32_t count) {
+  blob_close();
+  if (!blob_wanted(snap.mode, snap.sample_rate))
+    return false;
+  int r = blob_open(session_get()->prefix, due->span, raw_bytes(items, count));
+  if (r == 0)
+    snapshot_area_folder(blob_folder());
+  snap.counts.blobs += r == 0;
+  snap.counts.blob_failures += r < 0;
+  snap.counts.blobs_removed = blob_removed();
+  return r == 0;
+}
+
+static void write_request(struct snapshot_area *area, const struct due *due, uint32_t count, uint32_t gradients, uint64_t began,
+                          bool blobs) {
+  uint64_t now = clock_system();
+  area->span = due->span;
+  area->first_record = session_take_ids(count);
+  area->ts_ns = began;
+  area->epoch = due->epoch;
+  area->step = due->step;
+  area->count = count;
+  area->gradients = gradients;
+  area->reason = due->reason;
+  area->flags = (snap.mode == ENV_SAMPLED ? SNAPSHOT_SAMPLED : 0) | (blobs ? SNAPSHOT_BLOBS : 0);
+  area->list_ns = now - began;
+  area->refused = 0;
+  area->read_ns = area->wait_ns = 0;
+  area->blobs = 0;
+  area->blob_error = 0;
+  area->torn_from = SNAPSHOT_WHOLE;
+  area->torn = 0;
+  __atomic_store_n(&area->done, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&area->number, ++snap.number, __ATOMIC_RELEASE);
+  snap.counts.list_ns += now - began;
+}
+
+/* Is somebody still at the one before? */
+static bool is_taken(void) {
+  const struct snapshot_area *area = snapshot_area_get();
+  return area && !is_read(area) && link_connected();
+}
+
+/* Is there anybody to take it for? */
+static bool is_of_use(void) {
+  return link_connected() || link_starting() || sink_wants_snapshots();
+}
+
+static void take(const struct due *due) {
+  uint32_t count, gradients;
+  uint64_t began = clock_system(), prefix = session_get()->prefix;
+  int r = list_make();
+  if (r < 0 || !session_get() || session_get()->prefix != prefix) {
+    snap.counts.skipped += r != -ENOENT;
+    return;
+  }
+  struct list_item *items = list_items(&count, &gradients);
+  bool shared = !session_get()->by_messages, own = snap.refused || !shared || !link_connected() || list_own();
+  r = snapshot_area_take(prefix, count + gradients, list_area_text(), list_text_number(), shared);
+  if (r < 0) {
+    snap.counts.skipped++;
+    list_let_go();
+    return;
+  }
+  struct snapshot_area *area = snapshot_area_get();
+  snapshot_area_text_begin();
+  if (r > 0)
+    write_text(items, count);
+  uint32_t entries = write_entries(items, count);
+  write_request(area, due, entries, gradients, began, open_blobs(due, items, count));
+  snap.counts.taken++;
+  snap.counts.tensors += entries;
+  if (due->reason == SNAPSHOT_EPOCH)
+    snap.last_epoch = due->span;
+  snapshot_reads = SNAPSHOT_READS_ALL | (gradients ? SNAPSHOT_READS_GRADIENTS : 0);
+  if (own) {
+    snap.counts.own++;
+    own_read(0);
+    settle();
+  } else {
+    register_exit();
+    observe_zero(gradients > 0);
+  }
+  link_snapshot();
+}
+
+void snapshot_take(void) {
+  PyObject *type, *value, *trace;
+  if (snap.busy || !py_in_main())
+    return;
+  snapshot_due = false;
+  if (snap.mode == ENV_SNAPSHOTS_OFF || !session_get() || session_is_worker() || session_env.overhead_check)
+    return;
+  int saved = errno;
+  struct cost_timing cost = cost_rare();
+  if (snapshot_reads)
+    snapshot_wait(SNAPSHOT_READS_ALL);
+  struct due due = snap.due;
+  snap.busy = true;
+  py.PyErr_Fetch(&type, &value, &trace);
+  link_tick(clock_system());
+  if (is_taken())
+    snap.counts.skipped++;
+  else if (is_of_use())
+    take(&due);
+  py.PyErr_Restore(type, value, trace);
+  snap.busy = false;
+  cost_end(&cost);
+  errno = saved;
+}
+
+void snapshot_poll(void) {
+  const struct snapshot_area *area = snapshot_area_get();
+  if (area && is_read(area) && !__atomic_load_n(&area->refused, __ATOMIC_RELAXED))
+    snapshot_wait(SNAPSHOT_READS_ALL);
+}
+
+void snapshot_finish(void) {
+  snapshot_check();
+  snapshot_fence(SNAPSHOT_READS_ALL);
+}
+
+/* --- settings ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_on(void) {
+  return snap.mode != ENV_SNAPSHOTS_OFF && !session_env.overhead_check;
+}
+
+void snapshot_seek(void) {
+  models_sought = is_on();
+}
+
+void snapshot_set(const struct snapshot_settings *settings) {
+  snap.mode = settings->mode;
+  snap.sample_rate = settings->sample_rate;
+  blob_folder_set(settings->folder);
+  snapshot_seek();
+}
+
+void snapshot_start(void) {
+  snap.mode = session_env.snapshots;
+  snap.sample_rate = session_env.sample_rate;
+  snapshot_seek();
+  loop_epoch_over = epoch_over;
+  loop_stepped = stepped;
+}
+
+void snapshot_forget(void) {
+  snapshot_reads = 0;
+  snapshot_due = false;
+  snap.busy = snap.refused = false;
+  snap.last_epoch = snap.number = snap.steps = snap.wanted = 0;
+  snap.counts = (struct snapshot_counts){0};
+  snapshot_area_forget();
+  blob_close();
+  list_forget();
+  models_forget();
+  snapshot_seek();
+}

@@ -1,0 +1,648 @@
+/* See snapshot_list.h.
+ *
+ * A model that is walked (snapshot_walk.h) tells by the same way later whether its tensors are still there; of one that lists them by code
+ * of the script they are held meanwhile.
+ */
+#include "snapshot_list.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/snapshot_abi.h"
+#include "snapshot_area.h"
+#include "snapshot_models.h"
+#include "snapshot_walk.h"
+
+#define MODELS_MAX 64u
+
+struct model {
+  PyObject *reference; /* weak, or NULL: an optimizer's tensors */
+  uint32_t from, to;   /* its items */
+  uint32_t done;       /* when it went: how many entries had been read by then; UINT32_MAX: it lives */
+  bool walked;
+  char name[256];
+};
+
+static struct {
+  struct list_item *items;
+  uint32_t count, room, gradients;
+  struct model models[MODELS_MAX];
+  uint32_t model_count;
+  char *text;
+  size_t text_len, text_room, names_len;
+  int64_t *dims;
+  uint32_t dims_count, dims_room;
+  uint64_t text_number;
+  bool is_new, own, several;
+} list;
+
+static void drop(PyObject *object) {
+  if (object)
+    py.Py_DecRef(object);
+}
+
+/* --- what is kept in them ------------------------------------------------------------------------------------------------ */
+
+static bool text_room(size_t more) {
+  while (list.text_len + more > list.text_room) {
+    size_t larger = list.text_room ? 2 * list.text_room : 4096;
+    char *moved = larger <= UINT32_MAX ? realloc(list.text, larger) : NULL;
+    if (!moved)
+      return false;
+    list.text = moved;
+    list.text_room = larger;
+  }
+  return true;
+}
+
+/* A text that ends with 0; 0: an empty one, or no memory. */
+static uint32_t text_add(const char *text) {
+  size_t len = strlen(text) + 1;
+  if (len == 1 || !text_room(len))
+    return 0;
+  uint32_t at = (uint32_t)list.text_len;
+  memcpy(list.text + at, text, len);
+  list.text_len += len;
+  return at;
+}
+
+static uint32_t dims_add(const int64_t *dims, unsigned n) {
+  while (list.dims_count + n > list.dims_room) {
+    uint32_t larger = list.dims_room ? 2 * list.dims_room : 256;
+    int64_t *moved = realloc(list.dims, larger * sizeof *moved);
+    if (!moved)
+      return UINT32_MAX;
+    list.dims = moved;
+    list.dims_room = larger;
+  }
+  memcpy(list.dims + list.dims_count, dims, n * sizeof *dims);
+  list.dims_count += n;
+  return list.dims_count - n;
+}
+
+static void let_go_gradient(struct list_item *item) {
+  PyObject *grad = item->grad;
+  free(item->odd);
+  item->odd = NULL;
+  item->grad = NULL;
+  drop(grad);
+}
+
+static void let_go_item(struct list_item *item, bool walked) {
+  PyObject *tensor = walked ? NULL : item->tensor;
+  let_go_gradient(item);
+  if (!walked)
+    item->tensor = NULL;
+  drop(tensor);
+}
+
+static bool walked_item(const struct list_item *item) {
+  return list.models[item->model].walked;
+}
+
+void list_let_go_gradients(void) {
+  for (uint32_t i = 0; i < list.count; i++)
+    if (list.items[i].grad)
+      let_go_gradient(&list.items[i]);
+}
+
+void list_let_go(void) {
+  for (uint32_t i = 0; i < list.count; i++)
+    let_go_item(&list.items[i], walked_item(&list.items[i]));
+}
+
+static void forget_models(void) {
+  for (uint32_t i = 0; i < list.model_count; i++) {
+    PyObject *reference = list.models[i].reference;
+    list.models[i].reference = NULL;
+    drop(reference);
+  }
+  list.model_count = 0;
+}
+
+void list_forget(void) { /* references stay with the copies of what they are of */
+  list.count = list.gradients = list.model_count = 0;
+}
+
+/* --- facts --------------------------------------------------------------------------------------------------------------- */
+
+/* All of an item but its name. False: no memory. */
+static bool describe(struct list_item *item, const struct tensor_facts *facts, const void *type) {
+  item->type = type;
+  item->address = facts->address;
+  item->elements = facts->elements;
+  item->version = facts->version;
+  item->dtype_is = facts->dtype_is;
+  item->dtype = (uint8_t)facts->dtype;
+  item->ndim = facts->ndim;
+  item->flags = facts->flags;
+  item->contiguous = facts->contiguous;
+  item->dims = dims_add(facts->shape, facts->ndim);
+  if (item->dims != UINT32_MAX && !facts->contiguous && dims_add(facts->strides, facts->ndim) == UINT32_MAX)
+    item->dims = UINT32_MAX;
+  item->dtype_name = text_add(facts->dtype_name);
+  item->reason = text_add(facts->reason);
+  return item->dims != UINT32_MAX;
+}
+
+/* What is no tensor of torch's, or an unusual one. */
+static void no_tensor(PyObject *object, struct tensor_facts *facts) {
+  memset(facts, 0, sizeof *facts);
+  facts->version = UINT64_MAX;
+  snprintf(facts->dtype_name, sizeof facts->dtype_name, "%s", "?");
+  snprintf(facts->reason, sizeof facts->reason, "a %.50s", py_class_name(object));
+}
+
+/* The tensor is where it was, and as it was as far as can be told quickly. */
+static bool same_as_before(const struct list_item *item, PyObject *tensor) {
+  uint64_t address;
+  int64_t elements;
+  return item->type == py_type(tensor) && !item->reason && item->address && tensor_where(tensor, &address, &elements) &&
+         address == item->address && elements == item->elements;
+}
+
+static void ask_gradient(struct list_item *item, PyObject *tensor) {
+  uint64_t address;
+  int64_t elements;
+  PyObject *grad = tensor_is(tensor) ? tensor_grad(tensor) : NULL;
+  item->grad = grad;
+  item->has_grad = grad != NULL;
+  if (!grad)
+    return;
+  py.Py_IncRef(grad);
+  list.gradients++;
+  if (!item->reason && !item->flags && tensor_where(grad, &address, &elements) && address && elements == item->elements &&
+      item->contiguous && tensor_plain(grad, item->dtype_is)) {
+    item->grad_address = address;
+    item->grad_version = tensor_version(grad);
+    return;
+  }
+  py.PyErr_Clear();
+  item->odd = malloc(sizeof *item->odd);
+  if (item->odd && !tensor_facts(grad, &item->odd->facts))
+    no_tensor(grad, &item->odd->facts);
+  item->grad_address = item->odd ? item->odd->facts.address : 0;
+  item->grad_version = item->odd ? item->odd->facts.version : UINT64_MAX;
+}
+
+/* --- arrays of other frameworks ------------------------------------------------------------------------------------------ */
+
+static bool array_item(PyObject *array, const char *name, int64_t *out, unsigned n, bool *good) {
+  PyObject *tuple = py.PyObject_GetAttrString(array, name);
+  *good = tuple && (void *)py_type(tuple) == py.PyTuple_Type && py.PyTuple_Size(tuple) == (Py_ssize_t)n;
+  for (unsigned i = 0; i < n && *good; i++) {
+    int overflow = 0;
+    out[i] = py.PyLong_AsLongLongAndOverflow(py.PyTuple_GetItem(tuple, i), &overflow);
+  }
+  py.PyErr_Clear();
+  drop(tuple);
+  return *good;
+}
+
+static int64_t number_of(PyObject *object, const char *name) {
+  PyObject *value = py.PyObject_GetAttrString(object, name);
+  int overflow = 0;
+  int64_t number = value ? py.PyLong_AsLongLongAndOverflow(value, &overflow) : -1;
+  py.PyErr_Clear();
+  drop(value);
+  return number;
+}
+
+/* numpy.asarray(object), which copies nothing where the framework's own memory can be looked at. */
+static PyObject *as_array(PyObject *object) {
+  PyObject *numpy = py_module("numpy");
+  PyObject *array = numpy ? py.PyObject_CallMethod(numpy, "asarray", "(O)", object) : NULL;
+  py.PyErr_Clear();
+  drop(numpy);
+  return array;
+}
+
+static void array_dtype(PyObject *array, struct tensor_facts *facts) {
+  PyObject *dtype = py.PyObject_GetAttrString(array, "dtype"), *name = dtype ? py.PyObject_GetAttrString(dtype, "name") : NULL;
+  Py_ssize_t len;
+  const char *text = name ? py.PyUnicode_AsUTF8AndSize(name, &len) : NULL;
+  for (unsigned i = TENSOR_NONE + 1; i < TENSOR_DTYPES && text; i++)
+    if (strcmp(text, tensor_dtype_name((enum tensor_dtype)i)) == 0)
+      facts->dtype = (enum tensor_dtype)i;
+  if (facts->dtype == TENSOR_NONE) {
+    snprintf(facts->dtype_name, sizeof facts->dtype_name, "%s", text ? text : "?");
+    snprintf(facts->reason, sizeof facts->reason, "%s", facts->dtype_name);
+  }
+  py.PyErr_Clear();
+  drop(name);
+  drop(dtype);
+}
+
+static bool array_address(PyObject *array, struct tensor_facts *facts) {
+  PyObject *interface = py.PyObject_GetAttrString(array, "__array_interface__");
+  PyObject *data = interface && (void *)py_type(interface) == py.PyDict_Type ? py_dict_get(interface, "data") : NULL;
+  int overflow = 0;
+  bool good = data && (void *)py_type(data) == py.PyTuple_Type && py.PyTuple_Size(data) == 2;
+  if (good)
+    facts->address = (uint64_t)py.PyLong_AsLongLongAndOverflow(py.PyTuple_GetItem(data, 0), &overflow);
+  py.PyErr_Clear();
+  drop(interface);
+  return good && !overflow;
+}
+
+/* Of an array of NumPy's. */
+static bool array_facts(PyObject *array, struct tensor_facts *facts) {
+  memset(facts, 0, sizeof *facts);
+  facts->version = UINT64_MAX;
+  int64_t ndim = number_of(array, "ndim"), item = number_of(array, "itemsize");
+  bool good = ndim >= 0 && ndim <= TENSOR_MAX_DIMS && item > 0;
+  good = good && array_item(array, "shape", facts->shape, (unsigned)ndim, &good) &&
+         array_item(array, "strides", facts->strides, (unsigned)ndim, &good) && array_address(array, facts);
+  if (!good)
+    return false;
+  facts->ndim = (uint8_t)ndim;
+  facts->elements = number_of(array, "size");
+  array_dtype(array, facts);
+  for (int64_t i = 0; i < ndim; i++) {
+    if (facts->strides[i] % item != 0)
+      return false; /* a field of a record */
+    facts->strides[i] /= item;
+  }
+  return true;
+}
+
+static bool facts_of(PyObject *object, struct tensor_facts *facts) {
+  if (tensor_facts(object, facts))
+    return true;
+  PyObject *array = as_array(object);
+  bool good = array && array_facts(array, facts);
+  drop(array);
+  if (good && !facts->reason[0]) /* what was seen may be a copy: it is asked again when it is read */
+    snprintf(facts->reason, sizeof facts->reason, "%s", "array");
+  return good;
+}
+
+PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts) {
+  PyObject *object = gradient ? item->grad : item->tensor, *values = NULL;
+  if (!object)
+    return NULL;
+  if (!tensor_is(object)) {
+    values = as_array(object);
+    if (values && array_facts(values, facts))
+      return values;
+  } else if (tensor_facts(object, facts) && !facts->reason[0]) {
+    py.Py_IncRef(object);
+    return object;
+  } else {
+    values = facts->dtype != TENSOR_NONE ? tensor_to_host(object) : NULL;
+    if (values && tensor_facts(values, facts) && !facts->reason[0]) {
+      facts->flags |= SNAPSHOT_COPY;
+      return values;
+    }
+  }
+  drop(values);
+  return NULL;
+}
+
+/* --- models -------------------------------------------------------------------------------------------------------------- */
+
+/* A model goes: what was not read of it by now never is. */
+static PyObject *model_gone(PyObject *self, PyObject *reference) {
+  (void)self;
+  const struct snapshot_area *area = snapshot_area_get();
+  for (uint32_t i = 0; i < list.model_count; i++) {
+    struct model *m = &list.models[i];
+    if (m->reference != reference)
+      continue;
+    m->done = area ? __atomic_load_n(&area->done, __ATOMIC_ACQUIRE) : 0;
+    for (uint32_t k = m->from; k < m->to && k < list.count; k++)
+      let_go_item(&list.items[k], m->walked);
+  }
+  py.Py_IncRef(py._Py_NoneStruct);
+  return py._Py_NoneStruct;
+}
+
+static PyObject *reference_to(PyObject *model) {
+  static struct py_method method = {"model_gone", model_gone, PY_METH_O, NULL};
+  static PyObject *callback;
+  if (!callback)
+    callback = py.PyCFunction_NewEx(&method, NULL, NULL);
+  PyObject *reference = callback ? py.PyWeakref_NewRef(model, callback) : NULL;
+  py.PyErr_Clear();
+  return reference;
+}
+
+/* The (name, tensor) pairs of a model that is not to be walked, by its own code: a new list, or NULL. */
+static PyObject *pairs_of(PyObject *model) {
+  PyObject *pairs = NULL, *generator;
+  if ((void *)py_type(model) == py.PyList_Type) {
+    py.Py_IncRef(model);
+    return model;
+  }
+  if ((generator = py.PyObject_CallMethod(model, "named_parameters", NULL)))
+    pairs = py.PySequence_List(generator);
+  py.PyErr_Clear();
+  drop(generator);
+  return pairs;
+}
+
+/* Keras: (variable.path, variable.value) of model.weights. */
+static PyObject *pairs_of_weights(PyObject *model) {
+  PyObject *weights = py.PyObject_GetAttrString(model, "weights"), *variables = weights ? py.PySequence_List(weights) : NULL;
+  PyObject *pairs = variables ? py.PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; pairs && i < py.PyObject_Size(variables); i++) {
+    PyObject *variable = py.PyList_GetItem(variables, i), *name = py.PyObject_GetAttrString(variable, "path");
+    py.PyErr_Clear();
+    if (!name)
+      name = py.PyObject_GetAttrString(variable, "name");
+    PyObject *value = py.PyObject_GetAttrString(variable, "value");
+    if (value && py.PyCallable_Check(value)) { /* a method in Keras 2 */
+      PyObject *called = py.PyObject_CallFunctionObjArgs(value, NULL);
+      drop(value);
+      value = called;
+    }
+    PyObject *pair = name && value ? py.Py_BuildValue("(OO)", name, value) : NULL;
+    if (pair)
+      (void)py.PyList_Append(pairs, pair); /* without memory it is missing */
+    py.PyErr_Clear();
+    drop(pair);
+    drop(value);
+    drop(name);
+  }
+  py.PyErr_Clear();
+  drop(variables);
+  drop(weights);
+  return pairs;
+}
+
+static bool is_keras(PyObject *model) {
+  PyObject *module = py_module("keras"), *class = module ? py.PyObject_GetAttrString(module, "Model") : NULL;
+  bool is = class && (void *)py_type(class) != NULL && py.PyType_IsSubtype(py_type(class), py.PyType_Type) &&
+            py.PyType_IsSubtype(py_type(model), (PyTypeObject *)class);
+  py.PyErr_Clear();
+  drop(class);
+  drop(module);
+  return is;
+}
+
+static void add_pairs(struct walk *walk, PyObject *pairs, const char *prefix) {
+  char name[1024];
+  Py_ssize_t n = pairs ? py.PyObject_Size(pairs) : 0;
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *pair = py.PyList_GetItem(pairs, i);
+    bool is = pair && (void *)py_type(pair) == py.PyTuple_Type && py.PyTuple_Size(pair) == 2;
+    PyObject *key = is ? py.PyTuple_GetItem(pair, 0) : NULL, *value = is ? py.PyTuple_GetItem(pair, 1) : NULL;
+    Py_ssize_t len = 0;
+    const char *text = key && (void *)py_type(key) == py.PyUnicode_Type ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
+    int put = snprintf(name, sizeof name, "%s%s", prefix, text ? text : "?");
+    if (value && value != py._Py_NoneStruct)
+      walk_add(walk, value, name, (size_t)put < sizeof name ? (size_t)put : sizeof name - 1);
+  }
+  py.PyErr_Clear();
+}
+
+/* Walks one model; a prefix where there are several. */
+static void add_model(struct walk *walk, struct model *m, PyObject *model) {
+  char prefix[sizeof m->name + 2] = "";
+  if (list.several)
+    snprintf(prefix, sizeof prefix, "%s.", m->name);
+  m->from = walk->count;
+  bool keras = is_keras(model);
+  m->walked = !keras && walk_module(walk, model, prefix);
+  if (!m->walked) {
+    PyObject *pairs = keras ? pairs_of_weights(model) : pairs_of(model);
+    add_pairs(walk, pairs, prefix);
+    drop(pairs);
+  }
+  m->to = walk->count;
+  m->reference = (void *)py_type(model) == py.PyList_Type ? NULL : reference_to(model);
+  m->done = UINT32_MAX;
+}
+
+static void add_models(struct walk *walk, PyObject *models) {
+  Py_ssize_t n = py.PyObject_Size(models);
+  list.several = n > 1;
+  for (Py_ssize_t i = 0; i < n && list.model_count < MODELS_MAX; i++) {
+    PyObject *pair = py.PyList_GetItem(models, i), *name = py.PyTuple_GetItem(pair, 1);
+    Py_ssize_t len = 0;
+    const char *text = py.PyUnicode_AsUTF8AndSize(name, &len);
+    struct model *m = &list.models[list.model_count];
+    *m = (struct model){0};
+    snprintf(m->name, sizeof m->name, "%s", text ? text : "?");
+    py.PyErr_Clear();
+    add_model(walk, m, py.PyTuple_GetItem(pair, 0));
+    list.model_count++;
+  }
+}
+
+/* --- the list ------------------------------------------------------------------------------------------------------------ */
+
+static uint32_t model_at(uint32_t item) {
+  for (uint32_t i = 0; i < list.model_count; i++)
+    if (item < list.models[i].to)
+      return i;
+  return 0;
+}
+
+/* Were these the tensors of the last listing, too, under these names? Then there is less to ask. */
+static bool is_same_list(const struct walk *walk) {
+  if (walk->count != list.count || walk->text_len != list.names_len || memcmp(walk->text, list.text, list.names_len) != 0)
+    return false;
+  for (uint32_t i = 0; i < list.count; i++)
+    if (list.items[i].tensor != walk->found[i] || list.items[i].model != model_at(i))
+      return false;
+  return true;
+}
+
+/* Names of all, and nothing else. */
+static int begin_anew(const struct walk *walk) {
+  if (walk->count > list.room) {
+    struct list_item *moved = realloc(list.items, walk->count * sizeof *moved);
+    if (!moved)
+      return -ENOMEM;
+    list.items = moved;
+    list.room = walk->count;
+  }
+  list.count = 0;
+  list.text_len = list.dims_count = 0;
+  if (!text_room(walk->text_len + 1))
+    return -ENOMEM;
+  memcpy(list.text, walk->text, walk->text_len);
+  list.names_len = walk->text_len;
+  list.text_len = walk->text_len + (walk->text_len == 0); /* 0 stands for no text */
+  for (uint32_t i = 0; i < walk->count; i++)
+    list.items[i] = (struct list_item){.name = walk->name[i], .name_len = walk->name_len[i]};
+  list.count = walk->count;
+  return 0;
+}
+
+static int ask(struct list_item *item, PyObject *tensor, bool known) {
+  struct tensor_facts facts;
+  item->tensor = tensor;
+  item->torn = item->grad_torn = false;
+  if (known && same_as_before(item, tensor)) {
+    item->version = tensor_version(tensor);
+  } else {
+    list.is_new = true;
+    if (!facts_of(tensor, &facts))
+      no_tensor(tensor, &facts);
+    if (!describe(item, &facts, py_type(tensor)))
+      return -ENOMEM;
+  }
+  ask_gradient(item, tensor);
+  list.own |= item->reason && item->dtype != TENSOR_NONE && strcmp(list.text + item->reason, "meta") != 0;
+  return 0;
+}
+
+static int ask_all(struct walk *walk) {
+  bool known = is_same_list(walk);
+  int r = known ? 0 : begin_anew(walk);
+  list.is_new = !known;
+  list.own = false;
+  list.gradients = 0;
+  for (uint32_t i = 0; i < walk->count && !r; i++) {
+    list.items[i].model = model_at(i);
+    r = ask(&list.items[i], walk->found[i], known);
+    if (!r && !walked_item(&list.items[i]))
+      py.Py_IncRef(walk->found[i]);
+  }
+  list.text_number += list.is_new;
+  return r;
+}
+
+int list_make(void) {
+  struct walk walk;
+  list_let_go();
+  forget_models();
+  PyObject *models = models_now();
+  if (!models)
+    return -ENOENT;
+  walk_init(&walk, true);
+  add_models(&walk, models);
+  int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk);
+  if (r) {
+    list.count = 0;
+    forget_models();
+  }
+  walk_fini(&walk);
+  py.Py_DecRef(models);
+  py.PyErr_Clear();
+  return r;
+}
+
+struct list_item *list_items(uint32_t *count, uint32_t *gradients) {
+  *count = list.count;
+  *gradients = list.gradients;
+  return list.items;
+}
+
+uint64_t list_text_number(void) {
+  return list.text_number;
+}
+
+const char *list_text(void) {
+  return list.text;
+}
+
+const int64_t *list_dims(void) {
+  return list.dims;
+}
+
+const char *list_model(uint32_t model) {
+  return list.models[model].name;
+}
+
+uint32_t list_models(void) {
+  return list.model_count;
+}
+
+bool list_own(void) {
+  return list.own;
+}
+
+size_t list_area_text(void) {
+  size_t bytes = 64;
+  for (uint32_t i = 0; i < list.count; i++) {
+    const struct list_item *item = &list.items[i];
+    bytes += 2 * SNAPSHOT_TEXT_OF_NAME(item->name_len + 8) + 2 * SNAPSHOT_TEXT_OF_DIMS(2 * item->ndim) + 256;
+  }
+  for (uint32_t i = 0; i < list.model_count; i++)
+    bytes += SNAPSHOT_TEXT_OF_NAME(sizeof list.models[i].name);
+  return bytes;
+}
+
+/* --- what became of it --------------------------------------------------------------------------------------------------- */
+
+uint32_t list_look_gradients(void) {
+  uint32_t torn = 0;
+  for (uint32_t i = 0; i < list.count; i++) {
+    struct list_item *item = &list.items[i];
+    if (!item->grad || item->grad_version == UINT64_MAX)
+      continue;
+    PyObject *asked = item->grad;
+    item->grad_torn = item->flags == 0 && !item->odd && tensor_version(asked) != item->grad_version;
+    torn += item->grad_torn;
+  }
+  return torn;
+}
+
+static uint32_t look_at(struct list_item *item, PyObject *tensor) {
+  uint64_t address;
+  int64_t elements;
+  item->torn = item->tensor != tensor || !tensor_where(tensor, &address, &elements) || address != item->address ||
+               (item->version != UINT64_MAX && tensor_version(tensor) != item->version);
+  py.PyErr_Clear();
+  return item->torn;
+}
+
+/* `walk` is at the model's first one, and goes on to its last. */
+static uint32_t look_walked(struct walk *walk, const struct model *m, PyObject *model) {
+  char prefix[] = "";
+  uint32_t torn = 0, at = walk->count;
+  bool walked = walk_module(walk, model, prefix);
+  for (uint32_t i = m->from; i < m->to; i++, at++) {
+    struct list_item *item = &list.items[i];
+    if (item->reason || item->flags)
+      continue;
+    item->torn = !walked || at >= walk->count || walk->found[at] != item->tensor;
+    torn += item->torn ? 1 : look_at(item, item->tensor);
+  }
+  return torn;
+}
+
+static uint32_t look_held(struct walk *walk, const struct model *m) {
+  uint32_t torn = 0;
+  for (uint32_t i = m->from; i < m->to; i++) {
+    struct list_item *item = &list.items[i];
+    if (!item->tensor)
+      continue;
+    walk_add(walk, item->tensor, "", 0); /* what a later model shares with it */
+    if (tensor_is(item->tensor) && !item->reason && !item->flags)
+      torn += look_at(item, item->tensor);
+  }
+  return torn;
+}
+
+static uint32_t look_gone(const struct model *m) {
+  uint32_t torn = 0;
+  for (uint32_t i = m->from; i < m->to; i++)
+    torn += list.items[i].torn = list.gradients + i >= m->done;
+  return torn;
+}
+
+uint32_t list_look_tensors(void) {
+  struct walk walk;
+  uint32_t torn = 0;
+  walk_init(&walk, false);
+  for (uint32_t k = 0; k < list.model_count; k++) {
+    struct model *m = &list.models[k];
+    PyObject *model = m->reference ? py.PyObject_CallFunctionObjArgs(m->reference, NULL) : NULL;
+    if (m->done != UINT32_MAX)
+      torn += look_gone(m);
+    else if (m->walked && model && model != py._Py_NoneStruct)
+      torn += look_walked(&walk, m, model);
+    else if (!m->walked)
+      torn += look_held(&walk, m);
+    drop(model);
+  }
+  walk_fini(&walk);
+  py.PyErr_Clear();
+  return torn;
+}

@@ -1,0 +1,121 @@
+/* See snapshot_own.h. */
+#include "snapshot_own.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "snapshot_area.h"
+#include "snapshot_list.h"
+
+/* The memory is our own: it is read where it lies. */
+static const void *fetch(void *arg, uint64_t address, size_t bytes, void *buffer, int *error) {
+  (void)arg;
+  (void)bytes;
+  (void)buffer;
+  (void)error;
+  return (const void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* The parts of complex numbers are a dimension of their own, the last. */
+struct shape {
+  int64_t sizes[TENSOR_MAX_DIMS + 1], strides[TENSOR_MAX_DIMS + 1];
+};
+
+static void view_of(const struct snapshot_entry *entry, struct shape *shape, struct tensor_view *view) {
+  const char *text = snapshot_area_text();
+  bool strided = entry->strides != SNAPSHOT_CONTIGUOUS, complex = entry->flags & SNAPSHOT_COMPLEX;
+  memcpy(shape->sizes, text + entry->shape, entry->ndim * sizeof(int64_t));
+  if (strided)
+    memcpy(shape->strides, text + entry->strides, entry->ndim * sizeof(int64_t));
+  *view = (struct tensor_view){.address = entry->address,
+                               .dtype = (enum tensor_dtype)entry->dtype,
+                               .ndim = entry->ndim,
+                               .shape = shape->sizes,
+                               .strides = strided ? shape->strides : NULL};
+  if (!complex)
+    return;
+  for (unsigned i = 0; i < entry->ndim && strided; i++)
+    shape->strides[i] *= 2;
+  shape->sizes[entry->ndim] = 2;
+  shape->strides[entry->ndim] = 1;
+  view->ndim++;
+}
+
+static void values_view(const struct tensor_facts *facts, struct shape *shape, struct tensor_view *view) {
+  memcpy(shape->sizes, facts->shape, facts->ndim * sizeof(int64_t));
+  memcpy(shape->strides, facts->strides, facts->ndim * sizeof(int64_t));
+  *view = (struct tensor_view){.address = facts->address,
+                               .dtype = facts->dtype,
+                               .ndim = facts->ndim,
+                               .shape = shape->sizes,
+                               .strides = facts->contiguous ? NULL : shape->strides};
+}
+
+static void read_view(const struct tensor_view *view, const struct tensor_source *source, struct snapshot_result *result) {
+  int r = view->ndim > TENSOR_MAX_DIMS ? -EINVAL : tensor_read(view, source, &result->stats);
+  result->error = r < 0 ? -r : 0;
+}
+
+/* One that has no address: the object is asked for its numbers. */
+static void read_held(struct snapshot_entry *entry, const struct list_item *item, const struct tensor_source *source,
+                      struct snapshot_result *result) {
+  struct tensor_facts facts;
+  struct tensor_view view;
+  struct shape shape;
+  PyObject *values = list_values(item, entry->flags & SNAPSHOT_GRADIENT, &facts);
+  if (!values) {
+    result->error = ENODATA;
+    return;
+  }
+  values_view(&facts, &shape, &view);
+  read_view(&view, source, result);
+  if (facts.flags & SNAPSHOT_COPY)
+    entry->flags |= SNAPSHOT_COPY;
+  entry->reason = 0;
+  py.Py_DecRef(values);
+}
+
+/* Which item an entry is of: gradients come first, in the order of the items that have one. */
+static uint32_t item_of(uint32_t entry, uint32_t gradients, uint32_t *at, const struct list_item *items, uint32_t count) {
+  if (entry >= gradients)
+    return entry - gradients;
+  while (*at < count && !items[*at].grad)
+    (*at)++;
+  return (*at)++;
+}
+
+void own_read(uint32_t from) {
+  struct snapshot_area *area = snapshot_area_get();
+  struct snapshot_entry *entries = snapshot_area_entries();
+  struct snapshot_result *results = snapshot_area_results();
+  uint32_t count, gradients, at = 0;
+  const struct list_item *items = list_items(&count, &gradients);
+  struct tensor_source source = {.fetch = fetch, .buffer = malloc(TENSOR_BUFFER_MIN), .buffer_bytes = TENSOR_BUFFER_MIN};
+  uint64_t began = clock_system();
+  area->flags |= SNAPSHOT_OWN;
+  for (uint32_t i = 0; i < area->count; i++) {
+    struct snapshot_result *result = &results[i];
+    struct tensor_view view;
+    struct shape shape;
+    uint32_t k = item_of(i, area->gradients, &at, items, count);
+    if (i < from)
+      continue;
+    *result = (struct snapshot_result){0};
+    if (!source.buffer) {
+      result->error = ENOMEM;
+    } else if (!entries[i].reason) {
+      view_of(&entries[i], &shape, &view);
+      read_view(&view, &source, result);
+    } else if (entries[i].dtype != TENSOR_NONE && k < count) {
+      read_held(&entries[i], &items[k], &source, result);
+    } else {
+      result->error = ENODATA;
+    }
+    __atomic_store_n(&area->done, i + 1, __ATOMIC_RELEASE);
+  }
+  free(source.buffer);
+  area->read_ns = clock_system() - began;
+  __atomic_store_n(&area->finished, area->number, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,13 @@
+/* Reading tensors in the process itself, where nobody else may or can: by the same code that collectord has (proto/tensor_read.h), one
+ * after the other, on the calling thread.
+ */
+#ifndef CIRRON_SNAPSHOT_OWN_H
+#define CIRRON_SNAPSHOT_OWN_H
+
+#include <stdint.h>
+
+/* Reads the entries from `from` on of the request in the area, and says in it that it is done. GIL held; an entry that only this
+ * process can read is asked of the list (snapshot_list.h). Returns the bytes written to files, if any. */
+void own_read(uint32_t from);
+
+#endif
