@@ -22,6 +22,10 @@
 
 #define MS 1000000ull
 #define MODELS_NAMED 64u
+/* Reading here what takes less than this costs the training less than waiting for somebody to be woken and to read it. */
+#define OWN_NS 300000u
+#define OWN_BYTES_A_NS 8u /* what is read here in a nanosecond, */
+#define OWN_TENSOR_NS 300u /* and what each tensor takes besides */
 #define GRADIENT_SUFFIX ".grad"
 #define NAME_ROOM 1280 /* a name that is cut, and the suffix */
 
@@ -332,6 +336,10 @@ static uint64_t raw_bytes(const struct list_item *items, uint32_t count) {
   return bytes;
 }
 
+static bool is_small(const struct list_item *items, uint32_t count, uint32_t gradients) {
+  return raw_bytes(items, count) / OWN_BYTES_A_NS + (uint64_t)(count + gradients) * OWN_TENSOR_NS < OWN_NS;
+}
+
 static bool open_blobs(const struct due *due, const struct list_item *items, uint32_t count) {
   blob_close();
   if (!blob_wanted(snap.mode, snap.sample_rate))
@@ -389,7 +397,8 @@ static void take(const struct due *due) {
     return;
   }
   struct list_item *items = list_items(&count, &gradients);
-  bool shared = !session_get()->by_messages, own = snap.refused || !shared || !link_connected() || list_own();
+  bool shared = !session_get()->by_messages, small = is_small(items, count, gradients);
+  bool own = small || snap.refused || !shared || !link_connected() || list_own();
   r = snapshot_area_take(prefix, count + gradients, list_area_text(), list_text_number(), shared);
   if (r < 0) {
     snap.counts.skipped++;
@@ -408,7 +417,7 @@ static void take(const struct due *due) {
     snap.last_epoch = due->span;
   snapshot_reads = SNAPSHOT_READS_ALL | (gradients ? SNAPSHOT_READS_GRADIENTS : 0);
   if (own) {
-    snap.counts.own++;
+    snap.counts.own += !small;
     own_read(0);
     settle();
   } else {

@@ -165,16 +165,14 @@ static bool same_as_before(const struct list_item *item, PyObject *tensor) {
 
 static void ask_gradient(struct list_item *item, PyObject *tensor) {
   uint64_t address;
-  int64_t elements;
   PyObject *grad = tensor_is(tensor) ? tensor_grad(tensor) : NULL;
   item->grad = grad;
   item->has_grad = grad != NULL;
   if (!grad)
     return;
-  py.Py_IncRef(grad);
   list.gradients++;
-  if (!item->reason && !item->flags && tensor_where(grad, &address, &elements) && address && elements == item->elements &&
-      item->contiguous && tensor_plain(grad, item->dtype_is)) {
+  /* PyTorch sees to it that it is of the same shape. */
+  if (!item->reason && !item->flags && item->contiguous && tensor_plain(grad, item->dtype_is) && (address = tensor_address(grad))) {
     item->grad_address = address;
     item->grad_version = tensor_version(grad);
     return;
@@ -441,9 +439,9 @@ static uint32_t model_at(uint32_t item) {
   return 0;
 }
 
-/* Were these the tensors of the last listing, too, under these names? Then there is less to ask. */
+/* Were these the tensors of the last listing, too? Then their names are the same, and there is less to ask. */
 static bool is_same_list(const struct walk *walk) {
-  if (walk->count != list.count || walk->text_len != list.names_len || memcmp(walk->text, list.text, list.names_len) != 0)
+  if (walk->count != list.count)
     return false;
   for (uint32_t i = 0; i < list.count; i++)
     if (list.items[i].tensor != walk->found[i] || list.items[i].model != model_at(i))
@@ -491,14 +489,27 @@ static int ask(struct list_item *item, PyObject *tensor, bool known) {
   return 0;
 }
 
-static int ask_all(struct walk *walk) {
-  bool known = is_same_list(walk);
+/* The tensors lie all over the memory: what is asked soon is fetched by now. In the object's first words are addresses of what it is
+ * about; to ask for what lies there early is never wrong. */
+static void look_ahead(const struct walk *walk, uint32_t i) {
+  if (i + 12 < walk->count)
+    __builtin_prefetch(walk->found[i + 12]);
+  if (i + 6 < walk->count) {
+    const char *const *words = (const char *const *)((const char *)walk->found[i + 6] + py.header);
+    for (unsigned k = 0; k < 2; k++)
+      for (unsigned line = 0; line < 4; line++)
+        __builtin_prefetch(words[k] + 64 * line);
+  }
+}
+
+static int ask_all(struct walk *walk, bool known) {
   int r = known ? 0 : begin_anew(walk);
   list.is_new = !known;
   list.own = false;
   list.gradients = 0;
   for (uint32_t i = 0; i < walk->count && !r; i++) {
     list.items[i].model = model_at(i);
+    look_ahead(walk, i);
     r = ask(&list.items[i], walk->found[i], known);
     if (!r && !walked_item(&list.items[i]))
       py.Py_IncRef(walk->found[i]);
@@ -514,9 +525,16 @@ int list_make(void) {
   PyObject *models = models_now();
   if (!models)
     return -ENOENT;
-  walk_init(&walk, true);
+  walk_init(&walk, false);
   add_models(&walk, models);
-  int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk);
+  bool known = is_same_list(&walk);
+  if (!known && !walk.failed) {
+    walk_fini(&walk);
+    forget_models();
+    walk_init(&walk, true);
+    add_models(&walk, models);
+  }
+  int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk, known);
   if (r) {
     list.count = 0;
     forget_models();

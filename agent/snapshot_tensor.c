@@ -13,6 +13,15 @@
 
 typedef PyObject *(*with_keywords)(PyObject *self, PyObject *args, PyObject *kwargs);
 
+/* An attribute that C code computes, as CPython describes it (PyGetSetDef). */
+struct getset {
+  const char *name;
+  PyObject *(*get)(PyObject *self, void *closure);
+  void *set;
+  const char *doc;
+  void *closure;
+};
+
 enum text { DATA_PTR, NUMEL, IS_CONTIGUOUS, VERSION, GRAD, DTYPE, SIZE, STRIDE, DEVICE, LAYOUT, TEXTS };
 static const char *const texts[TEXTS] = {"data_ptr", "numel", "is_contiguous", "_version", "grad",
                                          "dtype",    "size",  "stride",        "device",   "layout"};
@@ -22,6 +31,7 @@ static struct {
   PyTypeObject *base; /* torch.Tensor; NULL: not found. Kept alive, as the rest */
   PyObject *text[TEXTS], *no_args;
   PyCFunction data_ptr, numel;
+  const struct getset *version, *grad, *dtype;
   with_keywords is_contiguous;
 } torch;
 
@@ -45,6 +55,27 @@ static PyCFunction function_of(PyObject *tensor, PyObject *name, int flags) {
   return function;
 }
 
+/* What is behind the descriptor that a class has under this name. Its fields are class, name, qualified name and this: the same from 3.8
+ * to 3.15, and looked at before it is believed. */
+static const struct getset *getset_of(PyObject *type, enum text name) {
+  PyObject *descriptor = py.PyObject_GetAttr(type, torch.text[name]);
+  const struct getset *found = NULL;
+  if (descriptor && strcmp(py_class_name(descriptor), "getset_descriptor") == 0) {
+    const void *const *fields = (const void *const *)((const char *)descriptor + py.header);
+    const struct getset *g = py.PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)fields[0]) && fields[1] == torch.text[name]
+                                 ? fields[3]
+                                 : NULL;
+    found = g && strcmp(g->name, texts[name]) == 0 && g->get ? g : NULL;
+  }
+  py.PyErr_Clear();
+  drop(descriptor); /* the class holds it */
+  return found;
+}
+
+static PyObject *get(PyObject *tensor, const struct getset *getset, enum text name) {
+  return getset ? getset->get(tensor, getset->closure) : py.PyObject_GetAttr(tensor, torch.text[name]);
+}
+
 static bool find(PyObject *module) {
   PyObject *type = py.PyObject_GetAttrString(module, "Tensor"), *empty = py.PyObject_GetAttrString(module, "empty");
   PyObject *tensor = empty ? py.PyObject_CallMethod(module, "empty", "(i)", 0) : NULL;
@@ -55,6 +86,9 @@ static bool find(PyObject *module) {
     torch.data_ptr = function_of(tensor, torch.text[DATA_PTR], PY_METH_NOARGS);
     torch.numel = function_of(tensor, torch.text[NUMEL], PY_METH_NOARGS);
     torch.is_contiguous = (with_keywords)(void (*)(void))function_of(tensor, torch.text[IS_CONTIGUOUS], PY_METH_VARARGS | PY_METH_KEYWORDS);
+    torch.version = getset_of(type, VERSION);
+    torch.grad = getset_of(type, GRAD);
+    torch.dtype = getset_of(type, DTYPE);
     torch.base = (PyTypeObject *)type;
     type = NULL;
   }
@@ -101,6 +135,11 @@ static PyObject *ask(PyObject *tensor, PyCFunction function, enum text name) {
   return function ? function(tensor, NULL) : py.PyObject_CallMethod(tensor, texts[name], NULL);
 }
 
+uint64_t tensor_address(PyObject *tensor) {
+  int64_t at;
+  return is_plain(tensor) && whole(ask(tensor, torch.data_ptr, DATA_PTR), &at) ? (uint64_t)at : 0;
+}
+
 bool tensor_where(PyObject *tensor, uint64_t *address, int64_t *elements) {
   int64_t at;
   if (!is_plain(tensor) || !whole(ask(tensor, torch.data_ptr, DATA_PTR), &at) ||
@@ -112,16 +151,17 @@ bool tensor_where(PyObject *tensor, uint64_t *address, int64_t *elements) {
 
 uint64_t tensor_version(PyObject *tensor) {
   int64_t version;
-  return whole(py.PyObject_GetAttr(tensor, torch.text[VERSION]), &version) ? (uint64_t)version : UINT64_MAX;
+  return whole(get(tensor, torch.version, VERSION), &version) ? (uint64_t)version : UINT64_MAX;
 }
 
 PyObject *tensor_grad(PyObject *tensor) {
-  PyObject *grad = py.PyObject_GetAttr(tensor, torch.text[GRAD]);
-  bool is = grad && grad != py._Py_NoneStruct && is_plain(grad);
+  PyObject *grad = get(tensor, torch.grad, GRAD);
+  if (grad && grad != py._Py_NoneStruct && is_plain(grad))
+    return grad;
   if (!grad)
     py.PyErr_Clear();
-  drop(grad); /* the tensor holds it */
-  return is ? grad : NULL;
+  drop(grad);
+  return NULL;
 }
 
 static bool is_contiguous(PyObject *tensor) {
@@ -137,7 +177,7 @@ static bool is_contiguous(PyObject *tensor) {
 bool tensor_plain(PyObject *tensor, const void *dtype_is) {
   if (!is_contiguous(tensor))
     return false;
-  PyObject *dtype = py.PyObject_GetAttr(tensor, torch.text[DTYPE]);
+  PyObject *dtype = get(tensor, torch.dtype, DTYPE);
   bool is = dtype == dtype_is;
   if (!dtype)
     py.PyErr_Clear();

@@ -34,7 +34,8 @@ bool tensor_facts(PyObject *tensor, struct tensor_facts *out);
 /* For a tensor that was asked before: where its numbers are (0: not there), how many, and their version. */
 bool tensor_where(PyObject *tensor, uint64_t *address, int64_t *elements);
 uint64_t tensor_version(PyObject *tensor);
-/* Its gradient: borrowed as long as nobody runs; NULL: it has none. */
+uint64_t tensor_address(PyObject *tensor); /* 0: not there */
+/* Its gradient: a new reference; NULL: it has none. */
 PyObject *tensor_grad(PyObject *tensor);
 /* Is it dense, in C order, and of this type? For gradients, which are mostly like what they are of. */
 bool tensor_plain(PyObject *tensor, const void *dtype_is);
