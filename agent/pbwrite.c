@@ -31,20 +31,20 @@ static size_t varint(uint8_t out[10], uint64_t value) {
   return n;
 }
 
-static void put_varint(struct pbwrite *pb, uint64_t value) {
+void pbwrite_varint(struct pbwrite *pb, uint64_t value) {
   uint8_t bytes[10];
   put_raw(pb, bytes, varint(bytes, value));
 }
 
 static void put_tag(struct pbwrite *pb, unsigned field, unsigned wire) {
-  put_varint(pb, (uint64_t)field << 3 | wire);
+  pbwrite_varint(pb, (uint64_t)field << 3 | wire);
 }
 
 void pbwrite_uint(struct pbwrite *pb, unsigned field, uint64_t value) {
   if (value == 0)
     return;
   put_tag(pb, field, WIRE_VARINT);
-  put_varint(pb, value);
+  pbwrite_varint(pb, value);
 }
 
 void pbwrite_int(struct pbwrite *pb, unsigned field, int64_t value) {
@@ -63,7 +63,7 @@ void pbwrite_fixed64(struct pbwrite *pb, unsigned field, uint64_t value) {
 
 void pbwrite_element(struct pbwrite *pb, unsigned field, const void *data, size_t len) {
   put_tag(pb, field, WIRE_BYTES);
-  put_varint(pb, len);
+  pbwrite_varint(pb, len);
   put_raw(pb, data, len);
 }
 

@@ -27,6 +27,8 @@ void pbwrite_bytes(struct pbwrite *pb, unsigned field, const void *data, size_t 
 void pbwrite_text(struct pbwrite *pb, unsigned field, const char *text); /* NULL is the empty text */
 void pbwrite_element(struct pbwrite *pb, unsigned field, const void *data, size_t len);
 
+void pbwrite_varint(struct pbwrite *pb, uint64_t value); /* alone: inside a packed field */
+
 /* A message inside the message: what is written between the two belongs to it. */
 size_t pbwrite_begin(struct pbwrite *pb, unsigned field);
 void pbwrite_end(struct pbwrite *pb, size_t begin);

@@ -8,6 +8,7 @@
 #include "../proto/varint.h"
 #include "pack.h"
 #include "pbwrite.h"
+#include "pump_snapshot.h"
 #include "ring_writer.h"
 #include "segment.h"
 #include "session.h"
@@ -94,6 +95,7 @@ void pump_restart(void) {
   pump.names_sent = pump.names_goal = 0;
   pump.told = 0;
   pump.passing = false;
+  pump_snapshot_restart();
   for (struct ring *ring = session_rings(); ring; ring = ring->next) {
     ring->sent.spans = ring->done.spans;
     ring->sent.marks = ring->done.marks;
@@ -117,12 +119,16 @@ static struct pbwrite message_begin(void) {
   return pb;
 }
 
-static void message_end(struct pbwrite *pb, size_t begin) {
-  pbwrite_end(pb, begin);
+static void message_seal(const struct pbwrite *pb) {
   size_t body = pbwrite_len(pb);
   for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
     pump.out[pump.len + i] = (uint8_t)(body >> 8 * i);
   pump.len += LINK_PREFIX_BYTES + body;
+}
+
+static void message_end(struct pbwrite *pb, size_t begin) {
+  pbwrite_end(pb, begin);
+  message_seal(pb);
 }
 
 static void put_names(void) {
@@ -309,13 +315,25 @@ static void step(void) {
   come_to(ring->next);
 }
 
+/* After the records, which are of a bounded size. False: there is none. */
+static bool put_snapshot(void) {
+  if (!pump_snapshot_waits())
+    return false;
+  if (!has_room())
+    return true;
+  struct pbwrite pb = message_begin();
+  pump_snapshot_put(&pb);
+  message_seal(&pb);
+  return true;
+}
+
 bool pump_fill(void) {
   while (has_room()) {
     if (!pump.passing)
       begin_pass();
     else if (pump.ring)
       step();
-    if (!pump.ring) {
+    if (!pump.ring && !put_snapshot()) {
       pump.passing = false;
       return true;
     }
@@ -339,6 +357,10 @@ void pump_sent(size_t len) {
 /* What comes back. */
 
 static bool committed(uint64_t ring_no, uint64_t position) {
+  if (ring_no == 0) {
+    pump_snapshot_stored(position);
+    return true;
+  }
   struct ring *ring = session_rings();
   while (ring && ring->ring_no != ring_no)
     ring = ring->next;

@@ -198,6 +198,12 @@ bool snapshot_area_asked(uint64_t after, struct snapshot_asked *out) {
   return true;
 }
 
+void snapshot_area_stored(const struct snapshot_area *area) {
+  for (unsigned i = 0; i < AREAS; i++)
+    if (areas[i].shm == area)
+      __atomic_store_n(&areas[i].shm->stored, areas[i].shm->number, __ATOMIC_RELEASE);
+}
+
 unsigned snapshot_area_generation(void) {
   return now ? now->generation : 0;
 }

@@ -45,6 +45,9 @@ struct snapshot_asked {
 };
 bool snapshot_area_asked(uint64_t after, struct snapshot_asked *out);
 
+/* The collector, which shares no memory, has said that it has its records. */
+void snapshot_area_stored(const struct snapshot_area *area);
+
 unsigned snapshot_area_generation(void); /* of the present one */
 
 /* Waits until `done` of the request is at least so much, `finished` says that nobody goes on with it, or it is until_ns. `done` then. One
