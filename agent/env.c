@@ -38,6 +38,18 @@ static void say(const char *format, va_list args) {
   errno = saved;
 }
 
+static bool told_of_output; /* whoever comes first; two at once say it twice */
+
+bool env_told_of_output(void) {
+  bool told = told_of_output;
+  told_of_output = true;
+  return told;
+}
+
+void env_tell_of_output_again(void) {
+  told_of_output = false;
+}
+
 void env_complain(const char *format, ...) {
   va_list args;
   va_start(args, format);

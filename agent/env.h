@@ -81,6 +81,10 @@ unsigned env_framework(const char *name, size_t len);
 /* One line on stderr, prefixed "cirron: ", for what a user has to know. Safe anywhere. */
 void env_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Was it said before that something cannot be written below output_dir? From now on it was: one line is enough, whatever else cannot. */
+bool env_told_of_output(void);
+void env_tell_of_output_again(void); /* other settings hold */
+
 /* For CIRRON_DEBUG: one line, prefixed "cirron: ", by one write(2) to descriptor 2. Safe anywhere. */
 void env_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

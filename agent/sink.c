@@ -46,7 +46,7 @@ static atomic_flag busy = ATOMIC_FLAG_INIT; /* protects everything below; held w
 
 static struct {
   struct spool spool;
-  bool spool_on, lines_on, told;
+  bool spool_on, lines_on;
   uint64_t interval_ns, pause_ns; /* pause: after a failure, growing; 0: none */
   uint64_t at[KEEP_LOGS];         /* what was written up to here */
   uint64_t bounds[BOUNDS];        /* positions between spans that were, ascending */
@@ -148,9 +148,8 @@ static void let_go_snapshots(void) {
 
 /* Says once that the spool cannot be written: what is not written is not in the files, but the job goes on. */
 static void tell(int error) {
-  if (sink.told)
+  if (env_told_of_output())
     return;
-  sink.told = true;
   env_complain("the spool %s cannot be written (%s): its files will be incomplete", sink.spool.folder, strerror(error));
 }
 
@@ -258,7 +257,7 @@ void sink_set(const struct sink_settings *settings) {
     return;
   sink.lines_on = settings->lines;
   sink.interval_ns = settings->interval_ns;
-  sink.told = false;
+  env_tell_of_output_again();
   int r = settings->spool ? spool_init(&sink.spool, settings->folder, settings->max_bytes) : 0;
   sink.spool_on = settings->spool && r == 0;
   if (r < 0)

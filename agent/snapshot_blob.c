@@ -29,7 +29,7 @@ static const char *const files[FILE_NAMES] = {"weights.safetensors", "gradients.
 
 static struct {
   char folder[PATH_MAX]; /* absolute; empty: there is none */
-  bool is_set, told, told_large;
+  bool is_set, told_large;
   char uri[3 * PATH_MAX + 8];
   struct owned_fd owned;
   uint64_t removed;
@@ -183,10 +183,9 @@ static void write_uri(const char *path) {
 }
 
 static int tell(const char *what, int error) {
-  if (!blob.told)
+  if (!env_told_of_output())
     env_complain("raw tensors of snapshots cannot be written to %.200s: %s; their statistics are taken all the same", what,
                  strerror(-error));
-  blob.told = true;
   return error;
 }
 
