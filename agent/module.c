@@ -227,7 +227,8 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "Names a model whose parameters and gradients are to be looked at when an epoch ends. May be\n"                              \
   "called for several; each has a name of its own, by default that of its class (Net, Net#2).\n"                               \
   "They are held weakly. watch(None) forgets all. health()['watched'] shows the names.\n\n"                                    \
-  "This version takes no snapshots yet: the model is remembered, and not touched."
+  "Where nothing is named, the model that a framework trains is looked at, else those that an\n"                               \
+  "optimizer of the script updates."
 #define DOC_WRAP                                                                                                               \
   "wrap(estimator)\n--\n\n"                                                                                                    \
   "The estimator, with a span for each call of its methods: fit, predict, transform, score and all\n"                          \
@@ -246,8 +247,10 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_..., else what\n"                             \
   "~/.cirron/config.toml says. frameworks: those\n"                                                                            \
   "that are observed by themselves, [] for none. enabled=False: nothing is recorded. TypeError or\n"                           \
-  "ValueError for what cannot be. This version takes no snapshots: snapshots and sample_rate have no\n"                        \
-  "effect.\n\n"                                                                                                                \
+  "ValueError for what cannot be.\n\n"                                                                                        \
+  "snapshots: 'stats' (default): statistics of weights and gradients when an epoch ends; 'full': raw\n"                        \
+  "tensors, too, as safetensors in output_dir/snapshots; 'sampled': those of a sample_rate of the\n"                           \
+  "epochs; 'off'.\n\n"                                                                                                        \
   "output: where closed spans go in this process, beside the collector. 'spool' (default): a file of\n"                        \
   "JSON every flush_interval seconds in .cirron/spool; 'stdout': a line each, printed when the script\n"                       \
   "next calls this module or a step ends; 'log': the same to the logger cirron.trace; a list of these;\n"                      \

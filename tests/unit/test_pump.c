@@ -1,4 +1,4 @@
-// links: agent/pump.c agent/pack.c agent/pbwrite.c agent/segment.c agent/fd.c agent/ring_writer.c collectord/batch.c collectord/unpack.c collectord/ring_reader.c collectord/mapping.c
+// links: agent/pump.c agent/pump_snapshot.c agent/snapshot_area.c agent/pack.c agent/pbwrite.c agent/segment.c agent/fd.c agent/ring_writer.c collectord/batch.c collectord/unpack.c collectord/ring_reader.c collectord/mapping.c agent/clock.c
 /* The stream of messages from the agent's rings to a collector's: whatever the socket takes at a time, whenever either side lets go,
  * each record arrives once and in its place. */
 #include <setjmp.h>
