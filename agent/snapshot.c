@@ -45,9 +45,13 @@ static struct {
   bool refused; /* this session's tensors cannot be read from outside */
   bool at_exit; /* Python will call us before it ends */
   bool meanwhile; /* zero_grad is observed */
+  bool lets_go;   /* zero_grad() drops gradients, it does not fill them */
+  bool gradients_first; /* in the present request */
+  bool in_place;  /* gradients are changed where they are: they are read first, otherwise last */
   struct due due;
   uint64_t last_epoch;    /* span of the last one that was taken */
   uint64_t number;        /* of the last request */
+  uint32_t torn;          /* entries of it */
   uint64_t steps, wanted; /* updates seen; what the segment said last */
   uint32_t at_model[MODELS_NAMED];
   struct snapshot_counts counts;
@@ -59,9 +63,16 @@ struct snapshot_counts snapshot_counts(void) {
 
 /* --- zero_grad, while it matters ----------------------------------------------------------------------------------------- */
 
+/* A gradient that is let go of is no matter: we hold it. One that is filled with zeros is. */
 static bool zero_enter(struct observe_call *call) {
-  (void)call;
-  snapshot_fence(SNAPSHOT_READS_GRADIENTS);
+  static PyObject *name;
+  if (!name)
+    name = py.PyUnicode_InternFromString("set_to_none");
+  PyObject *given = observe_arg(call, 1, name);
+  if (given ? given != py._Py_TrueStruct : !snap.lets_go) {
+    snap.in_place = true;
+    snapshot_fence(SNAPSHOT_READS_GRADIENTS);
+  }
   return false;
 }
 
@@ -70,10 +81,26 @@ static const struct probe meanwhile[] = {
     {.module = "torch.nn.modules.module", .qualname = "Module.zero_grad", .direct = true, .enter = zero_enter},
 };
 
+/* Does zero_grad() let go of gradients where nothing is said? From PyTorch 2.0 on. */
+static bool lets_go(void) {
+  PyObject *module = py_module("torch.optim.optimizer"), *class = module ? py.PyObject_GetAttrString(module, "Optimizer") : NULL;
+  PyObject *function = class ? py.PyObject_GetAttrString(class, "zero_grad") : NULL;
+  PyObject *defaults = function ? py.PyObject_GetAttrString(function, "__defaults__") : NULL;
+  bool is = defaults && (void *)py_type(defaults) == py.PyTuple_Type && py.PyTuple_Size(defaults) == 1 &&
+            py.PyTuple_GetItem(defaults, 0) == py._Py_TrueStruct;
+  PyObject *owned[] = {defaults, function, class, module};
+  for (unsigned i = 0; i < 4; i++)
+    if (owned[i])
+      py.Py_DecRef(owned[i]);
+  py.PyErr_Clear();
+  return is;
+}
+
 static void observe_zero(bool on) {
   if (snap.meanwhile == on)
     return;
   snap.meanwhile = on;
+  snap.lets_go = lets_go();
   for (unsigned i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++)
     observe_meanwhile(&meanwhile[i], on);
 }
@@ -175,34 +202,53 @@ static struct snapshot_entry gradient_entry(const struct list_item *item) {
   return entry;
 }
 
-/* Returns how many. */
-static uint32_t write_entries(struct list_item *items, uint32_t count) {
+/* Where the entries of a kind are, in the order in which they are read. */
+struct half {
+  uint32_t from, to;
+};
+
+static struct half half_of(const struct snapshot_area *area, unsigned what) {
+  uint32_t weights = area->count - area->gradients, first = snap.gradients_first ? area->gradients : weights;
+  bool is_first = (what == SNAPSHOT_READS_GRADIENTS) == snap.gradients_first;
+  return is_first ? (struct half){0, first} : (struct half){first, area->count};
+}
+
+static uint32_t write_kind(const struct list_item *items, uint32_t count, bool gradients, uint32_t n) {
   struct snapshot_entry *to = snapshot_area_entries();
-  uint32_t n = 0;
   for (uint32_t i = 0; i < count; i++)
-    if (items[i].grad)
+    if (!gradients)
+      to[n++] = entry_of(&items[i]);
+    else if (items[i].grad)
       to[n++] = gradient_entry(&items[i]);
-  for (uint32_t i = 0; i < count; i++)
-    to[n++] = entry_of(&items[i]);
   return n;
+}
+
+/* Returns how many. */
+static uint32_t write_entries(const struct list_item *items, uint32_t count) {
+  snap.gradients_first = snap.in_place;
+  uint32_t n = write_kind(items, count, snap.gradients_first, 0);
+  return write_kind(items, count, !snap.gradients_first, n);
 }
 
 /* --- its end ------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t flag_torn(const struct list_item *items, uint32_t count) {
+/* Of this kind: what was changed while it was read, was not read in time, or belongs to a model that went before it was. */
+static void flag_torn(const struct snapshot_area *area, unsigned what, uint32_t done) {
   struct snapshot_entry *entries = snapshot_area_entries();
-  struct snapshot_area *area = snapshot_area_get();
-  uint32_t torn = 0, gradient = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    bool of_gradient = items[i].grad_torn, has = gradient < area->gradients && items[i].has_grad;
-    if (has && of_gradient)
-      entries[gradient].flags |= SNAPSHOT_TORN;
-    if (items[i].torn)
-      entries[area->gradients + i].flags |= SNAPSHOT_TORN;
-    torn += (has && of_gradient) + items[i].torn;
-    gradient += has;
+  struct half half = half_of(area, what);
+  uint32_t count, unused, at = half.from;
+  const struct list_item *items = list_items(&count, &unused);
+  bool gradients = what == SNAPSHOT_READS_GRADIENTS;
+  for (uint32_t i = 0; i < count && at < half.to; i++) {
+    if (gradients && !items[i].has_grad)
+      continue;
+    bool torn = (gradients ? items[i].grad_torn : items[i].torn) || at >= done || at >= list_model_done(items[i].model);
+    if (torn) {
+      entries[at].flags |= SNAPSHOT_TORN;
+      snap.torn++;
+    }
+    at++;
   }
-  return torn;
 }
 
 /* The spool has a copy of its own, if there is one. */
@@ -212,29 +258,29 @@ static void to_spool(const struct snapshot_area *area) {
     (void)sink_snapshot(copy);
 }
 
-/* Nobody reads any more, or what is read from now on counts as torn. */
-static void settle(void) {
-  struct snapshot_area *area = snapshot_area_get();
-  uint32_t count, gradients;
-  struct list_item *items = list_items(&count, &gradients);
-  if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
-    (void)list_look_gradients();
-  (void)list_look_tensors();
-  snapshot_reads = 0;
-  observe_zero(false);
-  if (count + area->gradients == area->count)
-    area->torn = flag_torn(items, count);
-  snap.counts.torn += area->torn + (area->torn_from < area->count ? area->count - area->torn_from : 0);
+/* All is said of the request. */
+static void settle(struct snapshot_area *area) {
+  area->torn = snap.torn;
+  snap.counts.torn += snap.torn;
   __atomic_store_n(&area->settled, area->number, __ATOMIC_RELEASE);
   to_spool(area);
   list_let_go();
 }
 
-static void settle_gradients(void) {
-  (void)list_look_gradients();
-  snapshot_reads &= ~(unsigned)SNAPSHOT_READS_GRADIENTS;
-  observe_zero(false);
-  list_let_go_gradients();
+/* Nobody reads entries of this kind any more, or what is read from now on counts as torn: `done` were. */
+static void settle_half(struct snapshot_area *area, unsigned what, uint32_t done) {
+  if (what == SNAPSHOT_READS_GRADIENTS) {
+    list_look_gradients();
+    observe_zero(false);
+  } else {
+    list_look_tensors();
+  }
+  flag_torn(area, what, done);
+  if (what == SNAPSHOT_READS_GRADIENTS)
+    list_let_go_gradients();
+  snapshot_reads &= ~what;
+  if (!snapshot_reads)
+    settle(area);
 }
 
 static bool is_read(const struct snapshot_area *area) {
@@ -265,41 +311,56 @@ static bool wait_for(struct snapshot_area *area, uint32_t want) {
   return true;
 }
 
-/* After a wait: what is not read by now is torn, or is read here where there is nobody to do it. */
-static void conclude(struct snapshot_area *area, uint32_t want) {
+/* After a wait: where there is nobody to read it, it is read here. How many are done. */
+static uint32_t conclude(struct snapshot_area *area, uint32_t want) {
   uint32_t done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE);
   bool refused = __atomic_load_n(&area->refused, __ATOMIC_ACQUIRE) != 0;
-  if (done >= want || (is_read(area) && !refused))
+  if (done >= want || (is_read(area) && !refused) || (!refused && link_connected()))
+    return done;
+  snap.refused |= refused;
+  snap.counts.own++;
+  own_read(done);
+  return area->count;
+}
+
+static void wait_half(unsigned what) {
+  struct snapshot_area *area = snapshot_area_get();
+  if (!(snapshot_reads & what))
     return;
-  if (refused || !link_connected()) {
-    snap.refused |= refused;
-    snap.counts.own++;
-    own_read(done);
-    return;
-  }
-  if (done < area->torn_from)
-    area->torn_from = done;
+  uint32_t want = half_of(area, what).to;
+  if (wait_for(area, want))
+    settle_half(area, what, conclude(area, want));
 }
 
 void snapshot_wait(unsigned what) {
-  struct snapshot_area *area = snapshot_area_get();
   PyObject *type, *value, *trace;
-  if (snap.busy || !area || !py_in_main())
+  if (snap.busy || !snapshot_area_get() || !py_in_main())
     return;
   int saved = errno;
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
-  uint32_t want = what & SNAPSHOT_READS_ALL ? area->count : area->gradients;
-  if (wait_for(area, want)) {
-    conclude(area, want);
-    if (what & SNAPSHOT_READS_ALL || is_read(area))
-      settle();
-    else
-      settle_gradients();
-  }
+  if (what & SNAPSHOT_READS_GRADIENTS)
+    wait_half(SNAPSHOT_READS_GRADIENTS);
+  if (what & SNAPSHOT_READS_WEIGHTS)
+    wait_half(SNAPSHOT_READS_WEIGHTS);
   py.PyErr_Restore(type, value, trace);
   snap.busy = false;
   errno = saved;
+}
+
+/* What is added to gradients that the tensors still have is added in place. */
+void snapshot_wait_to_add(void) {
+  PyObject *type, *value, *trace;
+  if (snap.busy || !py_in_main())
+    return;
+  snap.busy = true;
+  py.PyErr_Fetch(&type, &value, &trace);
+  bool in_use = list_gradients_in_use();
+  py.PyErr_Restore(type, value, trace);
+  snap.busy = false;
+  snap.in_place |= in_use;
+  if (in_use)
+    snapshot_wait(SNAPSHOT_READS_GRADIENTS);
 }
 
 /* --- taking it ----------------------------------------------------------------------------------------------------------- */
@@ -371,7 +432,7 @@ static void write_request(struct snapshot_area *area, const struct due *due, uin
   area->blobs = 0;
   area->blob_error = 0;
   area->torn_from = SNAPSHOT_WHOLE;
-  area->torn = 0;
+  area->torn = snap.torn = 0;
   __atomic_store_n(&area->done, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&area->number, ++snap.number, __ATOMIC_RELEASE);
   snap.counts.list_ns += now - began;
@@ -415,11 +476,12 @@ static void take(const struct due *due) {
   snap.counts.tensors += entries;
   if (due->reason == SNAPSHOT_EPOCH)
     snap.last_epoch = due->span;
-  snapshot_reads = SNAPSHOT_READS_ALL | (gradients ? SNAPSHOT_READS_GRADIENTS : 0);
+  snapshot_reads = SNAPSHOT_READS_WEIGHTS | (gradients ? SNAPSHOT_READS_GRADIENTS : 0);
   if (own) {
     snap.counts.own += !small;
     own_read(0);
-    settle();
+    snapshot_reads = 0;
+    settle(area);
   } else {
     register_exit();
     observe_zero(gradients > 0);

@@ -2,7 +2,7 @@
  *
  *   an epoch ends (loop.c)  ──► due ──► taken at the next moment when nothing of ours is under way: tensors are listed (snapshot_list.c)
  *                                in the area (snapshot_area.c), collectord is told (link.c) and reads them; the training goes on
- *   before the next backward, zero_grad or update ──► fence: waits until gradients, or all, were read; looks what changed meanwhile
+ *   before the next update changes weights, or something gradients in place ──► fence: waits until they were read; looks what changed
  *
  * Where nobody else may or can read, the process computes the same itself (snapshot_own.c), at once.
  *
@@ -19,7 +19,7 @@
 #include "py.h"
 
 /* What may not be changed yet: bits. */
-enum { SNAPSHOT_READS_GRADIENTS = 1, SNAPSHOT_READS_ALL = 2 };
+enum { SNAPSHOT_READS_GRADIENTS = 1, SNAPSHOT_READS_WEIGHTS = 2, SNAPSHOT_READS_ALL = 3 };
 extern unsigned snapshot_reads;
 extern bool snapshot_due;
 
@@ -47,6 +47,13 @@ void snapshot_wait(unsigned what);
 static inline void snapshot_fence(unsigned what) {
   if (unlikely(snapshot_reads & what))
     snapshot_wait(what);
+}
+
+/* The training is about to add to gradients: the same, where that is done in place. */
+void snapshot_wait_to_add(void);
+static inline void snapshot_fence_to_add(void) {
+  if (unlikely(snapshot_reads & SNAPSHOT_READS_GRADIENTS))
+    snapshot_wait_to_add();
 }
 
 /* Has it been read by now? Then it is brought to its end without a wait. Where the training goes by. */

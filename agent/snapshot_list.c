@@ -567,6 +567,10 @@ const char *list_model(uint32_t model) {
   return list.models[model].name;
 }
 
+uint32_t list_model_done(uint32_t model) {
+  return list.models[model].done;
+}
+
 uint32_t list_models(void) {
   return list.model_count;
 }
@@ -588,79 +592,62 @@ size_t list_area_text(void) {
 
 /* --- what became of it --------------------------------------------------------------------------------------------------- */
 
-uint32_t list_look_gradients(void) {
-  uint32_t torn = 0;
-  for (uint32_t i = 0; i < list.count; i++) {
-    struct list_item *item = &list.items[i];
-    if (!item->grad || item->grad_version == UINT64_MAX)
-      continue;
-    PyObject *asked = item->grad;
-    item->grad_torn = item->flags == 0 && !item->odd && tensor_version(asked) != item->grad_version;
-    torn += item->grad_torn;
-  }
-  return torn;
-}
-
-static uint32_t look_at(struct list_item *item, PyObject *tensor) {
-  uint64_t address;
-  int64_t elements;
-  item->torn = item->tensor != tensor || !tensor_where(tensor, &address, &elements) || address != item->address ||
-               (item->version != UINT64_MAX && tensor_version(tensor) != item->version);
-  py.PyErr_Clear();
-  return item->torn;
-}
-
-/* `walk` is at the model's first one, and goes on to its last. */
-static uint32_t look_walked(struct walk *walk, const struct model *m, PyObject *model) {
-  char prefix[] = "";
-  uint32_t torn = 0, at = walk->count;
-  bool walked = walk_module(walk, model, prefix);
-  for (uint32_t i = m->from; i < m->to; i++, at++) {
-    struct list_item *item = &list.items[i];
-    if (item->reason || item->flags)
-      continue;
-    item->torn = !walked || at >= walk->count || walk->found[at] != item->tensor;
-    torn += item->torn ? 1 : look_at(item, item->tensor);
-  }
-  return torn;
-}
-
-static uint32_t look_held(struct walk *walk, const struct model *m) {
-  uint32_t torn = 0;
-  for (uint32_t i = m->from; i < m->to; i++) {
-    struct list_item *item = &list.items[i];
-    if (!item->tensor)
-      continue;
-    walk_add(walk, item->tensor, "", 0); /* what a later model shares with it */
-    if (tensor_is(item->tensor) && !item->reason && !item->flags)
-      torn += look_at(item, item->tensor);
-  }
-  return torn;
-}
-
-static uint32_t look_gone(const struct model *m) {
-  uint32_t torn = 0;
-  for (uint32_t i = m->from; i < m->to; i++)
-    torn += list.items[i].torn = list.gradients + i >= m->done;
-  return torn;
-}
-
-uint32_t list_look_tensors(void) {
+/* Calls for each item whose model is not gone: with its tensor, or NULL where it is not there any more. */
+static void each(void (*visit)(struct list_item *item, PyObject *tensor)) {
   struct walk walk;
-  uint32_t torn = 0;
   walk_init(&walk, false);
   for (uint32_t k = 0; k < list.model_count; k++) {
     struct model *m = &list.models[k];
     PyObject *model = m->reference ? py.PyObject_CallFunctionObjArgs(m->reference, NULL) : NULL;
-    if (m->done != UINT32_MAX)
-      torn += look_gone(m);
-    else if (m->walked && model && model != py._Py_NoneStruct)
-      torn += look_walked(&walk, m, model);
-    else if (!m->walked)
-      torn += look_held(&walk, m);
+    uint32_t at = walk.count;
+    bool lives = model && model != py._Py_NoneStruct, walked = m->walked && lives && walk_module(&walk, model, "");
+    for (uint32_t i = m->from; i < m->to && (lives || !m->walked); i++, at++) {
+      struct list_item *item = &list.items[i];
+      if (m->walked) {
+        visit(item, walked && at < walk.count && walk.found[at] == item->tensor ? item->tensor : NULL);
+      } else if (item->tensor) {
+        walk_add(&walk, item->tensor, "", 0); /* what a later model shares with it */
+        visit(item, item->tensor);
+      }
+    }
     drop(model);
   }
   walk_fini(&walk);
   py.PyErr_Clear();
-  return torn;
+}
+
+static void look_at(struct list_item *item, PyObject *tensor) {
+  uint64_t address;
+  int64_t elements;
+  if (item->reason || item->flags || (tensor && !tensor_is(tensor)))
+    return; /* not to be told */
+  item->torn = !tensor || !tensor_where(tensor, &address, &elements) || address != item->address ||
+               (item->version != UINT64_MAX && tensor_version(tensor) != item->version);
+  py.PyErr_Clear();
+}
+
+void list_look_tensors(void) {
+  each(look_at);
+}
+
+void list_look_gradients(void) {
+  for (uint32_t i = 0; i < list.count; i++) {
+    struct list_item *item = &list.items[i];
+    if (item->grad && item->grad_version != UINT64_MAX && item->flags == 0 && !item->odd)
+      item->grad_torn = tensor_version(item->grad) != item->grad_version;
+  }
+}
+
+static bool any_in_use;
+
+static void see_gradient(struct list_item *item, PyObject *tensor) {
+  PyObject *grad = item->grad && tensor && !any_in_use && tensor_is(tensor) ? tensor_grad(tensor) : NULL;
+  any_in_use = any_in_use || (grad && grad == item->grad);
+  drop(grad);
+}
+
+bool list_gradients_in_use(void) {
+  any_in_use = false;
+  each(see_gradient);
+  return any_in_use;
 }

@@ -39,6 +39,7 @@ uint64_t list_text_number(void); /* another one when names or shapes are not wha
 const char *list_text(void);
 const int64_t *list_dims(void);
 const char *list_model(uint32_t model);
+uint32_t list_model_done(uint32_t model); /* how many entries had been read when it went; UINT32_MAX: it lives */
 uint32_t list_models(void);
 size_t list_area_text(void); /* bytes that its text takes in an area, at most */
 bool list_own(void);         /* some of it can be read by this process alone: it lies on a device, or is an array of another framework */
@@ -46,10 +47,12 @@ bool list_own(void);         /* some of it can be read by this process alone: it
 /* The numbers of an item that no other process can read, in host memory: an object to be given back, and the facts; NULL: there are none. */
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts);
 
-/* Looks which tensors, or gradients, are not what they were at the listing, and how many. Of a model that is gone, those are torn that
- * were not done (entries, gradients first) when it went. */
-uint32_t list_look_gradients(void);
-uint32_t list_look_tensors(void);
+/* Looks which tensors, or gradients, are not what they were at the listing. Not those of a model that is gone. */
+void list_look_gradients(void);
+void list_look_tensors(void);
+
+/* Does a tensor still have the gradient that was listed? Then what is added to it next changes that. */
+bool list_gradients_in_use(void);
 
 /* Nobody reads any more, of gradients or at all: gives back what is held. */
 void list_let_go_gradients(void);

@@ -77,20 +77,25 @@ static void read_held(struct snapshot_entry *entry, const struct list_item *item
   py.Py_DecRef(values);
 }
 
-/* Which item an entry is of: gradients come first, in the order of the items that have one. */
-static uint32_t item_of(uint32_t entry, uint32_t gradients, uint32_t *at, const struct list_item *items, uint32_t count) {
-  if (entry >= gradients)
-    return entry - gradients;
-  while (*at < count && !items[*at].grad)
-    (*at)++;
-  return (*at)++;
+/* Which item an entry is of: those of each kind come in the order of the items. */
+struct cursor {
+  uint32_t weight, gradient;
+};
+
+static uint32_t item_of(struct cursor *at, const struct snapshot_entry *entry, const struct list_item *items, uint32_t count) {
+  if (!(entry->flags & SNAPSHOT_GRADIENT))
+    return at->weight++;
+  while (at->gradient < count && !items[at->gradient].has_grad)
+    at->gradient++;
+  return at->gradient++;
 }
 
 void own_read(uint32_t from) {
   struct snapshot_area *area = snapshot_area_get();
   struct snapshot_entry *entries = snapshot_area_entries();
   struct snapshot_result *results = snapshot_area_results();
-  uint32_t count, gradients, at = 0;
+  uint32_t count, gradients;
+  struct cursor at = {0};
   const struct list_item *items = list_items(&count, &gradients);
   struct tensor_source source = {.fetch = fetch, .buffer = malloc(TENSOR_BUFFER_MIN), .buffer_bytes = TENSOR_BUFFER_MIN};
   uint64_t began = clock_system();
@@ -99,7 +104,7 @@ void own_read(uint32_t from) {
     struct snapshot_result *result = &results[i];
     struct tensor_view view;
     struct shape shape;
-    uint32_t k = item_of(i, area->gradients, &at, items, count);
+    uint32_t k = item_of(&at, &entries[i], items, count);
     if (i < from)
       continue;
     *result = (struct snapshot_result){0};

@@ -121,7 +121,7 @@ HOT static bool backward_enter(struct observe_call *call) {
   struct scope *scope = scope_get();
   if (!scope)
     return false;
-  snapshot_fence(SNAPSHOT_READS_GRADIENTS);
+  snapshot_fence_to_add();
   if (unlikely(scope != scope_peek())) /* another thread ended the session meanwhile */
     return false;
   call->state[0] = scope;
@@ -155,7 +155,7 @@ HOT static bool step_enter(struct observe_call *call) {
     if (models_sought)
       models_saw_optimizer(self);
     snapshot_check(); /* of an epoch that ended where nothing could be done */
-    snapshot_fence(SNAPSHOT_READS_ALL);
+    snapshot_fence(SNAPSHOT_READS_WEIGHTS);
     if (scope != scope_peek()) /* another thread ended the session meanwhile */
       return false;
   }
