@@ -180,6 +180,10 @@ void snapshot_area_folder(struct owned_fd *folder) {
   *folder = OWNED_FD_NONE;
 }
 
+int snapshot_area_folder_fd(void) {
+  return fd_ours(&now->folder) ? now->folder.fd : -1;
+}
+
 bool snapshot_area_asked(uint64_t after, struct snapshot_asked *out) {
   const struct area *next = NULL;
   for (unsigned i = 0; i < AREAS; i++) {

@@ -36,6 +36,7 @@ uint32_t snapshot_area_put_dims(const int64_t *dims, unsigned n);
 
 /* The directory for the raw tensors of the request: taken over, and closed when another takes its place. */
 void snapshot_area_folder(struct owned_fd *folder);
+int snapshot_area_folder_fd(void); /* -1: none, or lost */
 
 /* For link.c: the request with the smallest number above `after` whose records are not in the store. False: there is none. */
 struct snapshot_asked {

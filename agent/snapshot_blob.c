@@ -22,10 +22,6 @@
 #define FOLDER "snapshots"
 #define ID_DIGITS 32u
 #define LARGE_BYTES 100000000ull /* one snapshot of more is worth a word */
-#define FILE_NAMES 4u
-
-static const char *const files[FILE_NAMES] = {"weights.safetensors", "gradients.safetensors", ".weights.safetensors.tmp",
-                                              ".gradients.safetensors.tmp"};
 
 static struct {
   char folder[PATH_MAX]; /* absolute; empty: there is none */
@@ -100,20 +96,40 @@ static bool is_id(const char *name) {
   return strspn(name, "0123456789abcdef") == ID_DIGITS && name[ID_DIGITS] == '\0';
 }
 
+/* Files of ours, also those that were never brought to an end. */
+static bool is_file(const char *name) {
+  const char *base = name[0] == '.' ? name + 1 : name;
+  return strncmp(base, "weights.safetensors", 19) == 0 || strncmp(base, "gradients.safetensors", 21) == 0;
+}
+
+/* Calls for each of them, with its path. */
+static void each_file(const char *id, void (*visit)(struct place *place, const char *path), struct place *place) {
+  char path[2 * PATH_MAX];
+  snprintf(path, sizeof path, "%s/%.32s", blob.folder, id);
+  DIR *folder = opendir(path);
+  const struct dirent *entry;
+  while (folder && (entry = readdir(folder)))
+    if (is_file(entry->d_name)) {
+      snprintf(path, sizeof path, "%s/%.32s/%s", blob.folder, id, entry->d_name);
+      visit(place, path);
+    }
+  if (folder)
+    closedir(folder);
+}
+
+static void add_file(struct place *place, const char *path) {
+  struct stat st;
+  if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    return;
+  int64_t ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+  place->bytes += (uint64_t)st.st_size;
+  place->age_ns = ns < place->age_ns ? ns : place->age_ns;
+}
+
 static struct place look_at(const char *id) {
-  /* exactly ID_DIGITS of them */
   struct place place = {.age_ns = INT64_MAX};
   memcpy(place.id, id, ID_DIGITS);
-  for (unsigned i = 0; i < FILE_NAMES; i++) {
-    char path[PATH_MAX + 64];
-    struct stat st;
-    snprintf(path, sizeof path, "%s/%.32s/%s", blob.folder, id, files[i]);
-    if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
-      continue;
-    int64_t ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
-    place.bytes += (uint64_t)st.st_size;
-    place.age_ns = ns < place.age_ns ? ns : place.age_ns;
-  }
+  each_file(id, add_file, &place);
   return place;
 }
 
@@ -146,12 +162,14 @@ static struct place *list(size_t *count) {
   return places;
 }
 
-static void remove_place(const struct place *place) {
+static void remove_file(struct place *place, const char *path) {
+  (void)place;
+  (void)unlink(path); /* what stays counts again the next time */
+}
+
+static void remove_place(struct place *place) {
   char path[PATH_MAX + 64];
-  for (unsigned i = 0; i < FILE_NAMES; i++) {
-    snprintf(path, sizeof path, "%s/%s/%s", blob.folder, place->id, files[i]);
-    (void)unlink(path); /* most are not there */
-  }
+  each_file(place->id, remove_file, place);
   snprintf(path, sizeof path, "%s/%s", blob.folder, place->id);
   blob.removed += rmdir(path) == 0;
 }

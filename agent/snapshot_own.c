@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "snapshot_area.h"
+#include "snapshot_file.h"
 #include "snapshot_list.h"
 
 /* The memory is our own: it is read where it lies. */
@@ -90,37 +91,72 @@ static uint32_t item_of(struct cursor *at, const struct snapshot_entry *entry, c
   return at->gradient++;
 }
 
+/* One entry, whatever it is. */
+static void read_one(struct snapshot_entry *entry, const struct list_item *item, const struct tensor_source *source,
+                     struct snapshot_result *result) {
+  struct tensor_view view;
+  struct shape shape;
+  if (!source->buffer) {
+    result->error = ENOMEM;
+  } else if (!entry->reason) {
+    view_of(entry, &shape, &view);
+    read_view(&view, source, result);
+  } else if (entry->dtype != TENSOR_NONE && item) {
+    read_held(entry, item, source, result);
+  } else {
+    result->error = ENODATA;
+  }
+}
+
+/* Files where they were asked for, and nothing of them was read elsewhere. */
+static struct snapshot_files *begin_files(struct snapshot_area *area, uint32_t from) {
+  int error = from ? -ECANCELED : 0;
+  if (!(area->flags & SNAPSHOT_BLOBS))
+    return NULL;
+  struct snapshot_files *files = error ? NULL : files_begin(snapshot_area_folder_fd(), &error);
+  area->blob_error = -error;
+  return files;
+}
+
+static void end_files(struct snapshot_area *area, struct snapshot_files *files, bool whole) {
+  struct snapshot_result *results = snapshot_area_results();
+  const struct snapshot_entry *entries = snapshot_area_entries();
+  int error;
+  if (!files)
+    return;
+  area->blobs = files_end(files, whole, &error);
+  area->blob_error = whole ? -error : EIO;
+  for (uint32_t i = 0; i < area->count; i++)
+    if (!(area->blobs & (entries[i].flags & SNAPSHOT_GRADIENT ? 2 : 1)))
+      results[i].flags = 0;
+}
+
 void own_read(uint32_t from) {
   struct snapshot_area *area = snapshot_area_get();
   struct snapshot_entry *entries = snapshot_area_entries();
   struct snapshot_result *results = snapshot_area_results();
-  uint32_t count, gradients;
   struct cursor at = {0};
+  uint32_t count, gradients;
   const struct list_item *items = list_items(&count, &gradients);
-  struct tensor_source source = {.fetch = fetch, .buffer = malloc(TENSOR_BUFFER_MIN), .buffer_bytes = TENSOR_BUFFER_MIN};
+  struct snapshot_files *files = begin_files(area, from);
+  struct tensor_source source = {
+      .fetch = fetch, .buffer = malloc(TENSOR_BUFFER_MIN), .buffer_bytes = TENSOR_BUFFER_MIN, .sink_arg = files};
   uint64_t began = clock_system();
+  bool whole = true;
   area->flags |= SNAPSHOT_OWN;
   for (uint32_t i = 0; i < area->count; i++) {
-    struct snapshot_result *result = &results[i];
-    struct tensor_view view;
-    struct shape shape;
     uint32_t k = item_of(&at, &entries[i], items, count);
     if (i < from)
       continue;
-    *result = (struct snapshot_result){0};
-    if (!source.buffer) {
-      result->error = ENOMEM;
-    } else if (!entries[i].reason) {
-      view_of(&entries[i], &shape, &view);
-      read_view(&view, &source, result);
-    } else if (entries[i].dtype != TENSOR_NONE && k < count) {
-      read_held(&entries[i], &items[k], &source, result);
-    } else {
-      result->error = ENODATA;
-    }
+    bool in_file = files && files_next(files, i);
+    results[i] = (struct snapshot_result){.flags = in_file ? SNAPSHOT_IN_BLOB : 0};
+    source.sink = in_file ? files_put : NULL;
+    read_one(&entries[i], k < count ? &items[k] : NULL, &source, &results[i]);
+    whole = whole && !(in_file && results[i].error);
     __atomic_store_n(&area->done, i + 1, __ATOMIC_RELEASE);
   }
   free(source.buffer);
+  end_files(area, files, whole);
   area->read_ns = clock_system() - began;
   __atomic_store_n(&area->finished, area->number, __ATOMIC_RELEASE);
 }

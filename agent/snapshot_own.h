@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Reads the entries from `from` on of the request in the area, and says in it that it is done. GIL held; an entry that only this
- * process can read is asked of the list (snapshot_list.h). Returns the bytes written to files, if any. */
+ * process can read is asked of the list (snapshot_list.h). */
 void own_read(uint32_t from);
 
 #endif
