@@ -59,9 +59,9 @@ struct pass {
   bool resumed;
   uint64_t read_ns;
   uint32_t blobs;
-  int blob_error; /* positive */
-  char *blob_uri; /* of the folder, or NULL */
-  struct blob *blob[2];
+  int blob_error;                 /* positive */
+  char *blob_uri;                 /* of the folder, or NULL */
+  struct blob *blob[2], *writing; /* blob.c's */
 
   /* The event loop's. */
   uint64_t since_ns; /* when it was found to be READ */

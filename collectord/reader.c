@@ -94,7 +94,7 @@ static int read_one(struct reading *r, uint32_t i, struct snapshot_result *resul
     return err;
   if (err)
     *result = (struct snapshot_result){.error = -err};
-  if (blob_end(p, i, err))
+  if (blob_end(p, err))
     result->flags = SNAPSHOT_IN_BLOB;
   return 0;
 }

@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import sqlite3
+import struct
 import subprocess
 import sys
+import urllib.parse
 
 from lister import ask
 from harness import QUERY, WAIT_S, Collector, Skip, clean_env, test, test_each, until
@@ -72,7 +74,7 @@ p.goodbye()
     std = 1.118033988749895
     case.equal(got, [
         (1000, 1, 7, "w.grad", "net", "gradient", "[2,2]", "float32", "stats", 4, 0, 0, 0, 0, 2.5, std, 1.0, 4.0, 0, None, "{}"),
-        (1001, 1, 7, "w", "net", "weight", "[2,3]", "float32", "stats", 6, 1, 2, 1, 1, 0.0, (2 / 3) ** .5, -1.0, 1.0, 0, None, "{}"),
+        (1001, 1, 7, "w", "net", "weight", "[2,3]", "float32", "stats", 6, 1, 1, 1, 1, 0.0, (2 / 3) ** .5, -1.0, 1.0, 0, None, "{}"),
         (1002, 1, 7, 'odd\ufffd\0"name', "m", "weight", "[]", "float64", "stats", 1, 0, 0, 0, 0, 5.0, 0.0, 5.0, 5.0, 0, None, "{}"),
         (1003, 1, 7, "empty", "net", "weight", "[0,3]", "float32", "stats", 0, 0, 0, 0, 0, None, None, None, None, 0, None, "{}"),
         (1004, 1, 7, "all nan", "net", "weight", "[2]", "float32", "stats", 2, 2, 0, 0, 0, None, None, None, None, 0, None, "{}"),
@@ -568,3 +570,189 @@ wait()
         r = subprocess.run([query[0], "first-bad", "--db", query[4]], capture_output=True, text=True, env=env)
         case.check(r.returncode == 3 and "w.grad is not finite in the snapshot asked for at step 41 of epoch 3" in r.stdout, r.stdout + r.stderr)
     until(lambda: "does not run any more" in subprocess.run(query, capture_output=True, text=True, env=env).stderr, what="the end of the job")
+
+
+# ---- tensors in files ----
+
+def read_file(path):
+    """A safetensors file by the format's description: {name: (dtype, shape, bytes)} and its metadata."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + size].decode()), data[8 + size:]
+    assert size % 8 == 0, "the data are not aligned"
+    metadata = header.pop("__metadata__")
+    ends = sorted(h["data_offsets"] for h in header.values())
+    assert [a for a, _ in ends] == [0] + [b for _, b in ends][:-1] and (not ends or ends[-1][1] == len(body)), f"holes: {ends}, {len(body)}"
+    return {name: (h["dtype"], h["shape"], body[slice(*h["data_offsets"])]) for name, h in header.items()}, metadata
+
+
+BY_LIBRARY = """
+import sys, safetensors.torch, safetensors
+for path in sys.argv[1:]:
+    tensors = safetensors.torch.load_file(path)
+    with safetensors.safe_open(path, "pt") as f:
+        assert sorted(f.keys()) == sorted(tensors) and f.metadata()["format"] == "pt"
+    print(sorted((k, str(v.dtype), list(v.shape), v.flatten().tolist()) for k, v in tensors.items()))
+"""
+
+
+@test
+def tensors_in_files(case):
+    folder = case.folder / "out put%ü"
+    folder.mkdir()
+    (folder / ".weights.safetensors.00000000.tmp").write_text("of a writer that was killed")
+    (folder / "weights.safetensors.mine").write_text("of the user")
+    with Job(case, f"""
+p = begin()
+p.snapshot([Tensor("w.grad", [1, 2], flags=GRADIENT), Tensor("flag", b"\\1\\0\\1", BOOL, "B"), Tensor("w", [3, 4, 5, 6], shape=[2, 2]),
+            Tensor("half", b"\\0\\x3c" * 3, F16, "H"), Tensor("double", [7], F64, "d", shape=[]), Tensor("empty", [], shape=[0, 2]),
+            Tensor("meta", [], dtype=0, reason="meta", shape=[7]), Tensor(b'q"\\\\\\n\\xff', [8]), Tensor("w", [9]), Tensor("__metadata__", [1]),
+            Tensor("c", [1, 2], flags=COMPLEX, shape=[1]), Tensor("turned", [0, 1, 2, 3, 4, 5], shape=[3, 2], strides=[1, 3])],
+           folder={str(folder)!r}, flags=BLOBS)
+p.goodbye()
+""") as job:
+        job.end()
+    weights, gradients = folder / "weights.safetensors", folder / "gradients.safetensors"
+    case.equal(sorted(x.name for x in folder.iterdir()), ["gradients.safetensors", "weights.safetensors", "weights.safetensors.mine"], "files")
+    got, metadata = read_file(weights)
+
+    def floats(*values):
+        return struct.pack(f"<{len(values)}f", *values)
+
+    case.equal(got, {"w": ("F32", [2, 2], floats(3, 4, 5, 6)), "flag": ("BOOL", [3], b"\1\0\1"), "half": ("F16", [3], b"\0\x3c" * 3),
+                     "double": ("F64", [], struct.pack("<d", 7)), "empty": ("F32", [0, 2], b""), 'q"\\\n\ufffd': ("F32", [1], floats(8)),
+                     "c": ("F32", [1, 2], floats(1, 2)), "turned": ("F32", [3, 2], floats(0, 3, 1, 4, 2, 5))}, "weights")
+    (span,) = rows(case, "SELECT prefix || '0000000000000007' FROM sessions")[0]
+    case.equal(metadata, {"format": "pt", "span": span, "torn": "false"}, "metadata")
+    case.equal(read_file(gradients)[0], {"w.grad": ("F32", [2], floats(1, 2))}, "gradients")
+    uri = "file://" + urllib.parse.quote(str(folder)) + "/{}.safetensors"
+    records = rows(case, "SELECT tensor_name, mode, blob_uri FROM snapshots ORDER BY snapshot")
+    kept = ["w.grad", "flag", "w", "half", "double", "empty", 'q"\\\n\ufffd', "c", "turned"]
+    case.equal(records[:6] + records[7:8] + records[10:], [(name, "full", uri.format("gradients" if name == "w.grad" else "weights")) for name in kept], "records")
+    case.equal(records[6:7] + records[8:10], [(name, "stats", None) for name in ("meta", "w", "__metadata__")], "records of those that cannot be in it")
+    case.equal(rows(case, "SELECT mode, blobs, blob_error FROM snapshot_passes"), [("full", 3, None)], "pass")
+    if not os.environ.get("TORCH_PYTHON"):
+        return
+    r = subprocess.run([os.environ["TORCH_PYTHON"], "-c", BY_LIBRARY, weights, gradients], capture_output=True, text=True, env=clean_env())
+    case.equal((r.returncode, r.stdout.splitlines()[-1:]), (0, ["[('w.grad', 'torch.float32', [2], [1.0, 2.0])]"]), "by the library: " + r.stderr[-500:])
+    case.check("('half', 'torch.float16', [3], [1.0, 1.0, 1.0])" in r.stdout and "('turned', 'torch.float32', [3, 2], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0])" in r.stdout,
+               "by the library: " + r.stdout)
+
+
+@test
+def torn_files_say_so(case):
+    folder = case.folder / "out"
+    folder.mkdir()
+    with Job(case, f"""
+p = begin()
+t = [Tensor(f"w{{i}}", bytes(1 << 22)) for i in range(40)]
+p.area.write(1, t, flags=BLOBS | SAMPLED)
+p.say_request({str(folder)!r})
+while p.area.number(DONE) < 3:
+    pass
+p.area.settle(torn_from=3)
+p.until(STORED)
+p.goodbye()
+""") as job:
+        job.end()
+    got, metadata = read_file(folder / "weights.safetensors")
+    case.equal((len(got), metadata["torn"]), (40, "true"), "the file")
+    case.equal(rows(case, "SELECT mode, sum(torn), count(*) FROM snapshots"), [("sampled", 37, 40)], "records")
+    case.equal(rows(case, "SELECT mode, torn FROM snapshot_passes"), [("sampled", 37)], "pass")
+
+
+FULL = """
+p = begin()
+t = [Tensor("w.grad", [1], flags=GRADIENT)] + [Tensor(f"w{{i}}", bytes(1 << 20)) for i in range(8)]
+p.snapshot(t, folder={folder!r}, flags=BLOBS)
+{then}
+p.goodbye()
+"""
+
+
+@test_each(("no folder", "not writable", "full", "a file in its way", "gone tensor"))
+def files_that_cannot_be_written(case, why):
+    """Statistics are kept, the error is said once, nothing half is left."""
+    folder, prefix = case.folder / "out", []
+    folder.mkdir()
+    script, error, then = FULL, errno.EACCES, ""
+    if why in ("not writable", "full"):
+        needs_root(case)
+    case.collector = Collector(case.folder)
+    if why == "not writable":
+        prefix = case.collector.prefix = NOBODY
+        folder.chmod(0o755)
+    elif why == "full":
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", folder], check=True)
+        error = errno.ENOSPC
+    elif why == "a file in its way":
+        (folder / "weights.safetensors").mkdir()
+        error = errno.EISDIR
+    elif why == "no folder":
+        script, error = FULL.replace("os.O_DIRECTORY", "0"), errno.ENOTDIR
+        then = "pass"
+    else:
+        script, error = FULL.replace("p.snapshot(t,", "t[5].address = 4096\np.snapshot(t,"), errno.EFAULT
+    case.collector.start()
+    target = "/dev/null" if why == "no folder" else str(folder)
+    script = script.format(folder=target, then=then)
+    if why == "no folder":
+        script = script.replace("p = begin()", "os.O_DIRECTORY = 0\np = begin()")
+    try:
+        with Job(case, script, prefix=prefix) as job:
+            job.end()
+        left = sorted(x.name for x in folder.iterdir())
+    finally:
+        if why == "full":
+            subprocess.run(["umount", folder], check=True)
+    expected = {"a file in its way": ["gradients.safetensors", "weights.safetensors"]}.get(why, [])
+    case.equal(left, expected, "files")
+    blobs = 2 if why == "a file in its way" else 0
+    case.equal(rows(case, "SELECT mode, blobs, blob_error FROM snapshot_passes"), [("full", blobs, error)], "pass")
+    case.equal(rows(case, "SELECT DISTINCT kind, mode, blob_uri IS NULL FROM snapshots ORDER BY kind"),
+               [("gradient", "full" if blobs else "stats", int(not blobs)), ("weight", "stats", 1)], "records")
+    case.equal(rows(case, "SELECT count(*), count(mean) FROM snapshots"), [(9, 8 if why == "gone tensor" else 9)], "statistics")
+    log = case.collector.log.read_text()
+    case.equal(log.count("cannot be written"), 1, "lines about it in " + log)
+
+
+@test_each(("job", "collector"))
+def killed_while_it_is_written(case, who):
+    """No half file under its name, and the next writer removes what the dead one left."""
+    folder = case.folder / "out"
+    folder.mkdir()
+    case.collect()
+    with Job(case, f"""
+p = begin()
+t = [Tensor(f"w{{i}}", bytes(1 << 22)) for i in range(60)]
+p.area.write(1, t, flags=BLOBS)
+p.say_request({str(folder)!r})
+while p.area.number(DONE) < 5:
+    pass
+tell("reading")
+wait()
+p.hangup()
+p.hello()
+p.say_request({str(folder)!r})
+p.until(FINISHED)
+p.area.settle()
+p.until(STORED)
+p.snapshot(t[:2], 2, folder={str(folder)!r}, flags=BLOBS, first=2000)
+p.goodbye()
+""") as job:
+        job.hear("reading")
+        if who == "job":
+            job.process.kill()
+            until(lambda: rows(case, "SELECT records FROM snapshot_passes") == [(60,)], what="what there is of it")
+            case.equal(list(folder.iterdir()), [], "files")
+            case.equal(rows(case, "SELECT DISTINCT mode FROM snapshots"), [("stats",)], "records")
+            return
+        case.collector.kill()
+        case.equal([x.suffix for x in folder.iterdir()], [".tmp"], "what is left of it")
+        case.collector.start()
+        job.say()
+        job.end()
+    case.equal(rows(case, "SELECT pass, count(*), count(count), count(blob_uri) FROM snapshots GROUP BY pass"), [(1, 60, 60, 0), (2, 2, 2, 2)], "records")
+    case.equal(rows(case, "SELECT pass, blobs, blob_error FROM snapshot_passes"), [(1, 0, errno.ECANCELED), (2, 1, None)], "passes")
+    case.equal(len(read_file(folder / "weights.safetensors")[0]), 2, "the second file")
+    case.equal([x.name for x in folder.iterdir()], ["weights.safetensors"], "files")
