@@ -13,7 +13,7 @@
 #include "clock.h"
 #include "process.h"
 
-#define BUFFER_BYTES (4u << 20)
+#define BUFFER_BYTES (16u << 20)
 #define SLICE_BYTES (16u << 20) /* of one pass, before the next has its turn */
 #define SLICE_ENTRIES 256
 #define HANG_S 5 /* what a thread gets to come to its end */
