@@ -247,10 +247,10 @@ static PyObject *mark(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
   "cirron.yaml (or of the file path=), else what Cirron() was given, else CIRRON_..., else what\n"                             \
   "~/.cirron/config.toml says. frameworks: those\n"                                                                            \
   "that are observed by themselves, [] for none. enabled=False: nothing is recorded. TypeError or\n"                           \
-  "ValueError for what cannot be.\n\n"                                                                                        \
+  "ValueError for what cannot be.\n\n"                                                                                         \
   "snapshots: 'stats' (default): statistics of weights and gradients when an epoch ends; 'full': raw\n"                        \
   "tensors, too, as safetensors in output_dir/snapshots; 'sampled': those of a sample_rate of the\n"                           \
-  "epochs; 'off'.\n\n"                                                                                                        \
+  "epochs; 'off'.\n\n"                                                                                                         \
   "output: where closed spans go in this process, beside the collector. 'spool' (default): a file of\n"                        \
   "JSON every flush_interval seconds in .cirron/spool; 'stdout': a line each, printed when the script\n"                       \
   "next calls this module or a step ends; 'log': the same to the logger cirron.trace; a list of these;\n"                      \

@@ -438,9 +438,8 @@ PyObject *module_health(PyObject *self, PyObject *unused) {
   (void)unused;
   const struct session *session = session_get();
   PyObject *dict = py.PyDict_New();
-  if (dict &&
-      !(set_transport(dict, session) || set_drops(dict) || set_spool(dict) || set_kept(dict) || set_snapshots(dict) ||
-        set_cost(dict, session)))
+  if (dict && !(set_transport(dict, session) || set_drops(dict) || set_spool(dict) || set_kept(dict) || set_snapshots(dict) ||
+                set_cost(dict, session)))
     return dict;
   module_drop(dict);
   return NULL;

@@ -51,7 +51,7 @@ static struct {
   uint64_t at[KEEP_LOGS];         /* what was written up to here */
   uint64_t bounds[BOUNDS];        /* positions between spans that were, ascending */
   unsigned bound_count;
-  unsigned smaller; /* so often they are, until all is written */
+  unsigned smaller;                                 /* so often they are, until all is written */
   struct spool_snapshot *snapshots, *last_snapshot; /* to be written */
   uint64_t snapshots_bytes, snapshots_lost;
   uint64_t lost;
@@ -275,7 +275,8 @@ bool sink_wants_snapshots(void) {
 }
 
 bool sink_snapshot(struct spool_snapshot *snapshot) {
-  size_t bytes = snapshot->area.count * (sizeof(struct snapshot_entry) + sizeof(struct snapshot_result)) + snapshot->area.text_bytes;
+  size_t bytes =
+      snapshot->area.count * (sizeof(struct snapshot_entry) + sizeof(struct snapshot_result)) + snapshot->area.text_bytes;
   bool taken = take_waiting();
   if (taken && (!sink.spool_on || bytes > SNAPSHOTS_BYTES - sink.snapshots_bytes)) {
     sink.snapshots_lost += sink.spool_on;

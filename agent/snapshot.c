@@ -24,7 +24,7 @@
 #define MODELS_NAMED 64u
 /* Reading here what takes less than this costs the training less than waiting for somebody to be woken and to read it. */
 #define OWN_NS 300000u
-#define OWN_BYTES_A_NS 8u /* what is read here in a nanosecond, */
+#define OWN_BYTES_A_NS 8u  /* what is read here in a nanosecond, */
 #define OWN_TENSOR_NS 300u /* and what each tensor takes besides */
 #define GRADIENT_SUFFIX ".grad"
 #define NAME_ROOM 1280 /* a name that is cut, and the suffix */
@@ -41,13 +41,13 @@ struct due {
 static struct {
   enum env_snapshots mode;
   double sample_rate;
-  bool busy;    /* listing or waiting: code of the script may come back here */
-  bool refused; /* this session's tensors cannot be read from outside */
-  bool at_exit; /* Python will call us before it ends */
-  bool meanwhile; /* zero_grad is observed */
-  bool lets_go;   /* zero_grad() drops gradients, it does not fill them */
+  bool busy;            /* listing or waiting: code of the script may come back here */
+  bool refused;         /* this session's tensors cannot be read from outside */
+  bool at_exit;         /* Python will call us before it ends */
+  bool meanwhile;       /* zero_grad is observed */
+  bool lets_go;         /* zero_grad() drops gradients, it does not fill them */
   bool gradients_first; /* in the present request */
-  bool in_place;  /* gradients are changed where they are: they are read first, otherwise last */
+  bool in_place;        /* gradients are changed where they are: they are read first, otherwise last */
   struct due due;
   uint64_t last_epoch;    /* span of the last one that was taken */
   uint64_t number;        /* of the last request */
@@ -83,7 +83,8 @@ static const struct probe meanwhile[] = {
 
 /* Does zero_grad() let go of gradients where nothing is said? From PyTorch 2.0 on. */
 static bool lets_go(void) {
-  PyObject *module = py_module("torch.optim.optimizer"), *class = module ? py.PyObject_GetAttrString(module, "Optimizer") : NULL;
+  PyObject *module = py_module("torch.optim.optimizer"),
+           *class = module ? py.PyObject_GetAttrString(module, "Optimizer") : NULL;
   PyObject *function = class ? py.PyObject_GetAttrString(class, "zero_grad") : NULL;
   PyObject *defaults = function ? py.PyObject_GetAttrString(function, "__defaults__") : NULL;
   bool is = defaults && (void *)py_type(defaults) == py.PyTuple_Type && py.PyTuple_Size(defaults) == 1 &&

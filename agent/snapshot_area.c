@@ -23,8 +23,8 @@
 static struct area {
   struct snapshot_area *shm;
   size_t bytes;
-  uint64_t text;        /* which one it holds; 0: none */
-  uint32_t used, kept;  /* bytes of text */
+  uint64_t text;       /* which one it holds; 0: none */
+  uint32_t used, kept; /* bytes of text */
   unsigned generation;
   struct owned_fd owned, folder;
 } areas[AREAS], *now; /* a descriptor is good where shm is */

@@ -24,8 +24,8 @@ bool blob_wanted(enum env_snapshots mode, double sample_rate);
 /* Makes the directory for a span's tensors of so many bytes. 0; or a negative errno, of which was told. The one before is let go. */
 int blob_open(uint64_t session, uint64_t span, uint64_t bytes);
 struct owned_fd *blob_folder(void); /* of the directory, for the taking */
-const char *blob_uri(void);   /* file:// and its path, as a URI; "": none */
-uint64_t blob_removed(void);  /* directories that made way */
+const char *blob_uri(void);         /* file:// and its path, as a URI; "": none */
+uint64_t blob_removed(void);        /* directories that made way */
 void blob_close(void);
 
 #endif

@@ -172,7 +172,8 @@ static void ask_gradient(struct list_item *item, PyObject *tensor) {
     return;
   list.gradients++;
   /* PyTorch sees to it that it is of the same shape. */
-  if (!item->reason && !item->flags && item->contiguous && tensor_plain(grad, item->dtype_is) && (address = tensor_address(grad))) {
+  if (!item->reason && !item->flags && item->contiguous && tensor_plain(grad, item->dtype_is) &&
+      (address = tensor_address(grad))) {
     item->grad_address = address;
     item->grad_version = tensor_version(grad);
     return;

@@ -20,7 +20,7 @@ struct list_item {
   void *dtype_is;
   uint64_t address, version, grad_address, grad_version;
   int64_t elements;
-  struct list_odd *odd; /* owned; of the gradient, or NULL: it is like the tensor */
+  struct list_odd *odd;           /* owned; of the gradient, or NULL: it is like the tensor */
   uint32_t name, name_len, model; /* text: offset in list_text(); which of the models */
   uint32_t dims;                  /* shape, then strides where it is not contiguous: index into list_dims() */
   uint32_t dtype_name, reason;    /* text that ends with 0, or 0 */
@@ -42,7 +42,8 @@ const char *list_model(uint32_t model);
 uint32_t list_model_done(uint32_t model); /* how many entries had been read when it went; UINT32_MAX: it lives */
 uint32_t list_models(void);
 size_t list_area_text(void); /* bytes that its text takes in an area, at most */
-bool list_own(void);         /* some of it can be read by this process alone: it lies on a device, or is an array of another framework */
+bool list_own(
+    void); /* some of it can be read by this process alone: it lies on a device, or is an array of another framework */
 
 /* The numbers of an item that no other process can read, in host memory: an object to be given back, and the facts; NULL: there are none. */
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts);

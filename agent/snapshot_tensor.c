@@ -62,9 +62,9 @@ static const struct getset *getset_of(PyObject *type, enum text name) {
   const struct getset *found = NULL;
   if (descriptor && strcmp(py_class_name(descriptor), "getset_descriptor") == 0) {
     const void *const *fields = (const void *const *)((const char *)descriptor + py.header);
-    const struct getset *g = py.PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)fields[0]) && fields[1] == torch.text[name]
-                                 ? fields[3]
-                                 : NULL;
+    const struct getset *g =
+        py.PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)fields[0]) && fields[1] == torch.text[name] ? fields[3]
+                                                                                                              : NULL;
     found = g && strcmp(g->name, texts[name]) == 0 && g->get ? g : NULL;
   }
   py.PyErr_Clear();
@@ -85,7 +85,8 @@ static bool find(PyObject *module) {
   if (all && (PyTypeObject *)type == py_type(tensor)) {
     torch.data_ptr = function_of(tensor, torch.text[DATA_PTR], PY_METH_NOARGS);
     torch.numel = function_of(tensor, torch.text[NUMEL], PY_METH_NOARGS);
-    torch.is_contiguous = (with_keywords)(void (*)(void))function_of(tensor, torch.text[IS_CONTIGUOUS], PY_METH_VARARGS | PY_METH_KEYWORDS);
+    torch.is_contiguous =
+        (with_keywords)(void (*)(void))function_of(tensor, torch.text[IS_CONTIGUOUS], PY_METH_VARARGS | PY_METH_KEYWORDS);
     torch.version = getset_of(type, VERSION);
     torch.grad = getset_of(type, GRAD);
     torch.dtype = getset_of(type, DTYPE);

@@ -15,8 +15,8 @@
 struct walk {
   PyObject **found; /* owned references, so that they hold whatever runs while they are asked */
   uint32_t count, room;
-  bool names;       /* also their names: */
-  uint32_t *name;   /* offset in `text` of each, */
+  bool names;     /* also their names: */
+  uint32_t *name; /* offset in `text` of each, */
   uint32_t *name_len;
   char *text;
   size_t text_len, text_room;

@@ -169,8 +169,8 @@ static void put_span(struct writing *w, const struct ring_span *s, uint64_t end_
     out_puts(&w->out, ",\"cpu_ns\":null");
   else
     out_putf(&w->out, ",\"cpu_ns\":%lld", (long long)s->cpu_ns);
-  out_putf(&w->out, ",\"gpu_ns\":null,\"memory_peak_bytes\":null,\"thread_id\":%u,\"pid\":%d,\"rank\":%d,\"attrs\":", tid, w->batch->pid,
-       w->batch->rank);
+  out_putf(&w->out, ",\"gpu_ns\":null,\"memory_peak_bytes\":null,\"thread_id\":%u,\"pid\":%d,\"rank\":%d,\"attrs\":", tid,
+           w->batch->pid, w->batch->rank);
   put_attrs(w, s, attrs, attrs_len);
   out_puts(&w->out, ",\"mark_ids\":");
   put_mark_ids(w, s->id);
@@ -233,7 +233,7 @@ static void put_mark(struct writing *w, const struct keep_record *r) {
   else
     out_puts(&w->out, "{}");
   out_putf(&w->out, ",\"ts_ns\":%llu,\"kind\":\"%s\"}", (unsigned long long)wall(w, m->ts_ns),
-       m->flags & MARK_SUMMARY ? "summary" : "point");
+           m->flags & MARK_SUMMARY ? "summary" : "point");
 }
 
 static const struct keep_record *next_mark(const struct spool_batch *b, unsigned *list, size_t *at) {
@@ -290,7 +290,8 @@ int spool_batch_write(int fd, const struct spool_batch *batch, uint64_t *bytes) 
   w.first = true;
   w.out.written = w.out.len = w.pair_count = 0;
   collect_pairs(&w);
-  out_putf(&w.out, "{\"schema_version\":1,\"sdk_version\":\"" CIRRON_VERSION "\",\"batch_id\":\"%s\",\"created_ns\":%llu,\"spans\":[",
+  out_putf(&w.out,
+           "{\"schema_version\":1,\"sdk_version\":\"" CIRRON_VERSION "\",\"batch_id\":\"%s\",\"created_ns\":%llu,\"spans\":[",
            batch->id, (unsigned long long)batch->created_ns);
   while (!w.out.error && (open = next_open(batch, &at)))
     put_open(&w, open);

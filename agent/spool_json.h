@@ -30,7 +30,7 @@ struct spool_batch {
   size_t root_attrs_len;
   const void *marks[2];
   size_t marks_bytes[2];
-  const struct spool_snapshot *snapshots; /* a list, or NULL */
+  const struct spool_snapshot *snapshots;        /* a list, or NULL */
   const char *(*name)(uint32_t id, size_t *len); /* segment_text */
 };
 

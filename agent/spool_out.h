@@ -9,7 +9,7 @@
 #define OUT_BUFFER 16384u
 
 struct out {
-  int fd, error; /* a negative errno */
+  int fd, error;   /* a negative errno */
   uint64_t prefix; /* of the session, for ids */
   uint64_t written;
   size_t len;

@@ -55,9 +55,10 @@ static void wake(const struct area *area) {
   (void)syscall(SYS_futex, &area_head(area)->done, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); /* of a page that is there */
 }
 
-void area_set_done(const struct area *area, uint32_t done) {
+void area_set_done(const struct area *area, uint32_t done, bool wakes) {
   __atomic_store_n(&area_head(area)->done, done, __ATOMIC_RELEASE);
-  wake(area);
+  if (wakes)
+    wake(area);
 }
 
 void area_set_finished(const struct area *area, uint64_t number) {

@@ -37,8 +37,8 @@ static inline const char *area_text(const struct area *area) {
   return (const char *)area->mapping.memory + SNAPSHOT_TEXT_OFFSET(area->entries);
 }
 
-/* What the process waits for; all are atomics, and who waits is woken. */
-void area_set_done(const struct area *area, uint32_t done);
+/* What the process waits for; all are atomics, and who waits is woken, or comes to look by itself in some milliseconds. */
+void area_set_done(const struct area *area, uint32_t done, bool wakes);
 void area_set_finished(const struct area *area, uint64_t number);
 void area_set_stored(const struct area *area, uint64_t number); /* a later one stays */
 void area_set_refused(const struct area *area, int error);

@@ -9,14 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "blob.h"
 #include "clock.h"
 #include "process.h"
 
 #define BUFFER_BYTES (16u << 20)
 #define SLICE_BYTES (16u << 20) /* of one pass, before the next has its turn */
-#define SLICE_ENTRIES 256
-#define HANG_S 5 /* what a thread gets to come to its end */
+#define SLICE_ENTRIES 1024
+#define WAKE_BYTES (1u << 20) /* read since the process was woken to look how far it is */
+#define HANG_S 5              /* what a thread gets to come to its end */
 
 struct line { /* passes that wait for a thread */
   struct pass *first, **last;
@@ -30,13 +32,17 @@ struct reader {
   struct line read, sync;
   atomic_bool stop;
   void *buffer;
+  struct ahead *ahead; /* or NULL: no memory, so one is read after the other */
 };
 
 struct reading {
   struct reader *reader; /* or NULL */
   struct pass *pass;
   void *buffer;
-  uint64_t bytes; /* in this turn */
+  struct ahead *ahead; /* or NULL: no memory */
+  uint32_t entry;      /* that is read */
+  uint64_t bytes;      /* in this turn, */
+  uint64_t woken;      /* and of them when the process was woken last */
 };
 
 static bool is_over(const struct reading *r) {
@@ -48,6 +54,9 @@ static bool is_over(const struct reading *r) {
 
 static const void *fetch(void *arg, uint64_t address, size_t bytes, void *buffer, int *error) {
   struct reading *r = arg;
+  const void *there = r->ahead ? ahead_find(r->ahead, r->entry, bytes) : NULL;
+  if (there && address == r->pass->entries[r->entry].address)
+    return there;
   for (size_t got = 0; got < bytes;) {
     if (is_over(r)) {
       *error = -ECANCELED;
@@ -87,8 +96,10 @@ static int read_one(struct reading *r, uint32_t i, struct snapshot_result *resul
     source.sink = sink;
     source.sink_arg = r;
   }
+  r->entry = i;
+  bool here = r->ahead && i >= r->ahead->from && i < r->ahead->to; /* and the process lived when they were read */
   int err = tensor_read(&view.view, &source, &result->stats);
-  if (p->pidfd < 0 || process_ended(p->pidfd))
+  if (!here && (p->pidfd < 0 || process_ended(p->pidfd)))
     err = -ESRCH;
   if (err == -ESRCH || err == -EPERM || err == -EACCES || err == -ENOSYS || err == -ECANCELED)
     return err;
@@ -99,11 +110,26 @@ static int read_one(struct reading *r, uint32_t i, struct snapshot_result *resul
   return 0;
 }
 
-static void put_result(struct pass *p, uint32_t i, const struct snapshot_result *result) {
+static void put_result(struct reading *r, uint32_t i, const struct snapshot_result *result) {
+  struct pass *p = r->pass;
+  bool wake = r->bytes - r->woken >= WAKE_BYTES;
   p->results[i] = *result;
   area_results(p->area)[i] = *result;
   p->at = i + 1;
-  area_set_done(p->area, p->at);
+  area_set_done(p->area, p->at, wake);
+  r->woken = wake ? r->bytes : r->woken;
+}
+
+/* The next small ones together. -ESRCH: the process is gone, and it may be another's memory that was read. */
+static int read_ahead(struct reading *r) {
+  struct pass *p = r->pass;
+  if (!r->ahead || p->at < r->ahead->to)
+    return 0;
+  r->bytes += ahead_read(r->ahead, p, p->at);
+  if (r->ahead->to == p->at || (p->pidfd >= 0 && !process_ended(p->pidfd)))
+    return 0;
+  r->ahead->to = p->at;
+  return -ESRCH;
 }
 
 /* ---- one pass ---- */
@@ -134,10 +160,13 @@ static bool read_some(struct reading *r) {
   for (uint32_t n = 0; !err && p->at < p->head.count && n < SLICE_ENTRIES && r->bytes < SLICE_BYTES; n++) {
     struct snapshot_result result;
     uint32_t i = p->at;
-    err = read_one(r, i, &result);
+    err = read_ahead(r);
     if (!err)
-      put_result(p, i, &result);
+      err = read_one(r, i, &result);
+    if (!err)
+      put_result(r, i, &result);
   }
+  area_set_done(p->area, p->at, true);
   p->read_ns += clock_monotonic_ns() - from;
   if (err)
     ended(p, err);
@@ -230,7 +259,9 @@ static void pass_on(struct reader *r, struct line *line, struct pass *p) {
 }
 
 static void turn(struct reader *r, struct pass *p) {
-  struct reading reading = {.reader = r, .pass = p, .buffer = r->buffer};
+  struct reading reading = {.reader = r, .pass = p, .buffer = r->buffer, .ahead = r->ahead};
+  if (r->ahead)
+    r->ahead->from = r->ahead->to = 0; /* of another pass, perhaps */
   bool more = p->begun || begin(p);
   if (more && read_some(&reading)) {
     pass_on(r, &r->read, p);
@@ -310,8 +341,10 @@ void reader_take(struct reader *reader, struct pass *pass) {
   int err = 0;
   bool here = !reader || reader->read.end;
   if (!here) {
-    if (!reader->buffer)
+    if (!reader->buffer) {
       reader->buffer = malloc(BUFFER_BYTES);
+      reader->ahead = malloc(sizeof *reader->ahead);
+    }
     err = reader->buffer ? start(&reader->read, work, reader) : -ENOMEM;
     err = err ? err : start(&reader->sync, work_sync, reader);
   }
@@ -367,5 +400,6 @@ void reader_free(struct reader *reader) {
   pthread_cond_destroy(&reader->changed);
   pthread_mutex_destroy(&reader->lock);
   free(reader->buffer);
+  free(reader->ahead);
   free(reader);
 }
