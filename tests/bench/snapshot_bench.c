@@ -1,4 +1,4 @@
-// links: collectord/reader.c collectord/pass.c collectord/area.c collectord/blob.c collectord/process.c collectord/clock.c collectord/mapping.c collectord/utf8.c proto/safetensors.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
+// links: collectord/ahead.c collectord/reader.c collectord/pass.c collectord/area.c collectord/blob.c collectord/process.c collectord/clock.c collectord/mapping.c collectord/utf8.c proto/safetensors.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
 /* Reading another process's tensors as collectord does, against what it could cost at least; in turns, the best of each.
  *
  *   snapshot_bench             the parameters of ResNet-50: bare process_vm_readv of them, and a sum over the same memory in process

@@ -1,4 +1,4 @@
-// links: collectord/reader.c collectord/pass.c collectord/area.c collectord/blob.c collectord/process.c collectord/clock.c collectord/mapping.c collectord/utf8.c proto/safetensors.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
+// links: collectord/reader.c collectord/pass.c collectord/ahead.c collectord/area.c collectord/blob.c collectord/process.c collectord/clock.c collectord/mapping.c collectord/utf8.c proto/safetensors.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
 /* Tensors read out of another process, by threads of their own. */
 #include <setjmp.h>
 #include <stdarg.h>
