@@ -37,6 +37,7 @@
 #include "agent/session.h"
 #include "agent/shed.h"
 #include "agent/sink.h"
+#include "agent/snapshot.h"
 #include "agent/versions.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -199,6 +200,29 @@ struct env_ranks session_ranks(void) {
 
 const struct session *session_seen(void) {
   return &session;
+}
+
+/* Snapshots: what profile() asked for is noted, none is ever due. */
+bool snapshot_due;
+unsigned snapshot_reads;
+static struct snapshot_settings snapshots;
+
+void snapshot_take(void) {
+}
+
+void snapshot_wait(unsigned what) {
+  (void)what;
+}
+
+void snapshot_finish(void) {
+}
+
+void snapshot_set(const struct snapshot_settings *settings) {
+  snapshots = *settings;
+}
+
+struct snapshot_counts snapshot_counts(void) {
+  return (struct snapshot_counts){0};
 }
 
 _Atomic bool sink_lines_due;

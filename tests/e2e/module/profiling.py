@@ -122,13 +122,12 @@ class Profile(Case):
         self.assertIn("nothing is recorded any more", logs.output[0])
         self.assertEqual((p.enabled, ci.health()["enabled"]), (False, False))
 
-    def test_no_effect_is_said(self):
-        for given, said in ((dict(snapshots="full"), True), (dict(sample_rate=0.5), True), (dict(snapshots="off"), False), (dict(flush_interval=2), False)):
-            with self.assertLogs("cirron.profiler", "INFO") as logs:
-                logging.getLogger("cirron.profiler").warning("one")
-                ci.profile(**given)
-            self.assertTrue(all(line.startswith("INFO") for line in logs.output[1:]), logs.output)
-            self.assertEqual(["no effect" in line for line in logs.output[1:]], [True] * said, given)
+    def test_what_is_asked_for_is_told_to_snapshots(self):
+        modes = ("stats", "sampled", "full", "off")
+        for given, mode, rate in ((dict(), 0, 0.01), (dict(snapshots="full"), 2, 0.01), (dict(snapshots="sampled", sample_rate=0.5), 1, 0.5),
+                                  (dict(snapshots="off"), 3, 0.01), (dict(snapshots="stats", sample_rate=1), 0, 1.0)):
+            ci.profile(**given)
+            self.assertEqual((fake.fake_snapshots(), fake.fake_sample_rate()), (mode, rate), (given, modes[mode]))
             ci.shutdown()
 
     def test_unconfigured_logging(self):

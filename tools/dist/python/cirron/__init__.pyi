@@ -61,6 +61,16 @@ class _Health(TypedDict):
     spool_error_count: int
     spool_lost_bytes: int
     flush_latency_ns: int
+    snapshot_count: int
+    snapshot_tensor_count: int
+    snapshot_torn_count: int
+    snapshot_skip_count: int
+    snapshot_own_count: int
+    snapshot_wait_ns: int
+    snapshot_list_ns: int
+    snapshot_blob_count: int
+    snapshot_blob_error_count: int
+    snapshot_blob_drop_count: int
     flush_restart_count: int
     frameworks_installed: List[str]
     installed_hooks: List[str]
