@@ -5,6 +5,7 @@
  *                     push ID KIND NAME INDEX PARENT | pop ID EXCEPTION ATTRS | mark SPAN NAME TYPE VALUE KIND ATTRS | deep | refused
  * fake_session(n)   as after a fork: another session, all stacks and names are new
  * fake_off(bool)    tracing off
+ * fake_snapshots(), fake_sample_rate()  what profile() asked for
  * fake_refuses(bool)  no new session after one was closed
  * fake_frameworks()   what profile() has chosen, as bits
  * fake_limit(n)     how many spans trace() shows
@@ -46,6 +47,8 @@
 EXPORT const char *fake_take(void);
 EXPORT void fake_session(unsigned long prefix);
 EXPORT void fake_off(int off);
+EXPORT int fake_snapshots(void);
+EXPORT double fake_sample_rate(void);
 EXPORT void fake_refuses(int refuses);
 EXPORT unsigned fake_frameworks(void);
 EXPORT void fake_quiet(int quiet);
@@ -219,6 +222,14 @@ void snapshot_finish(void) {
 
 void snapshot_set(const struct snapshot_settings *settings) {
   snapshots = *settings;
+}
+
+int fake_snapshots(void) {
+  return (int)snapshots.mode;
+}
+
+double fake_sample_rate(void) {
+  return snapshots.sample_rate;
 }
 
 struct snapshot_counts snapshot_counts(void) {

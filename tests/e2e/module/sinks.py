@@ -12,6 +12,7 @@ OFFLINE = {"CIRRON_AUTOSTART": 0}
 ID = re.compile(r"[0-9a-f]{32}")
 SPAN = "id name parent_id index start_ns end_ns cpu_ns gpu_ns memory_peak_bytes thread_id pid rank attrs mark_ids".split()
 MARK = "id span_id name value_type value attrs ts_ns kind".split()
+SNAPSHOT = "id span_id tensor_name shape dtype mode stats blob_uri ts_ns attrs".split()
 
 
 def strict(constant):
@@ -23,15 +24,19 @@ class Spool:
 
     def __init__(self, case, folder):
         self.files = sorted(folder.iterdir()) if folder.is_dir() else []
-        self.spans, self.marks = {}, {}
+        self.spans, self.marks, self.snapshots = {}, {}, []
         self.mark_ids = {}  # of each span: each file names those that are in it, also while the span is open
         for path in self.files:
             case.check(re.fullmatch(r"\d{20}-[0-9a-f]{32}\.json", path.name), "name of " + path.name)
             text = path.read_bytes()
             batch = json.loads(text.decode("ascii"), parse_constant=strict)
             case.equal(list(batch), "schema_version sdk_version batch_id created_ns spans marks snapshots".split(), "keys of a batch")
-            case.equal((batch["schema_version"], batch["snapshots"], path.name), (1, [], f"{batch['created_ns']:020}-{batch['batch_id']}.json"), "head")
-            case.check(batch["spans"] or batch["marks"], "an empty batch")
+            case.equal((batch["schema_version"], path.name), (1, f"{batch['created_ns']:020}-{batch['batch_id']}.json"), "head")
+            case.check(batch["spans"] or batch["marks"] or batch["snapshots"], "an empty batch")
+            for record in batch["snapshots"]:
+                case.equal(list(record), SNAPSHOT, "keys of a snapshot")
+                case.check(ID.fullmatch(record["id"]) and ID.fullmatch(record["span_id"]), "ids")
+                self.snapshots.append(record)
             for span in batch["spans"]:
                 case.equal(list(span), SPAN, "keys of a span")
                 case.check(ID.fullmatch(span["id"]) and (span["parent_id"] is None or ID.fullmatch(span["parent_id"])), "ids")
@@ -391,6 +396,13 @@ for epoch in range(3):
     case.equal({s["id"]: (s["name"], s["parent_id"], s["index"]) for s in spool.spans.values()},
                {s["id"]: (s["name"], s["parent_id"], s["index"]) for s in st.all}, "the tree")
     case.check(len(spool.files) > 10, f"{len(spool.files)} files")
+    epochs = [s["id"] for s in spool.spans.values() if s["name"] == "epoch"]
+    case.equal(sorted((r["span_id"], r["tensor_name"]) for r in spool.snapshots),
+               sorted((e, name) for e in epochs for name in ("weight", "bias", "weight.grad", "bias.grad")), "snapshots")
+    stored = [json.loads(line) for line in subprocess.run(
+        [QUERY, "--db", case.collector.db, "--format", "jsonl", "snapshots"], capture_output=True, text=True, env=clean_env(), check=True).stdout.splitlines()]
+    same = "id span_id tensor_name shape dtype mode stats blob_uri ts_ns".split()
+    case.equal(sorted(([r[k] for k in same] for r in spool.snapshots), key=str), sorted(([r[k] for k in same] for r in stored), key=str), "the same in the store")
 
 
 @test_each(TORCH, python_label)
