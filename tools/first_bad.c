@@ -35,6 +35,18 @@ static void add(struct first_bad *out, const struct snaps_record *r, size_t *cap
                                                          .good_norm = NAN};
 }
 
+/* Gradients come before weights, whichever were listed first: that is how it travels. */
+static void sort(struct first_bad *out) {
+  struct first_bad_tensor *sorted = buf_alloc((out->count + 1) * sizeof *sorted);
+  size_t n = 0;
+  for (int weights = 0; weights < 2; weights++)
+    for (size_t i = 0; i < out->count; i++)
+      if ((out->tensors[i].what != SNAPS_GRADIENT) == weights)
+        sorted[n++] = out->tensors[i];
+  free(out->tensors);
+  out->tensors = sorted;
+}
+
 static void read_pass(const struct pick_session *session, const struct snaps_pass *pass, struct first_bad *out) {
   size_t cap = 0;
   sqlite3_stmt *stmt = snaps_records(session->store, session->sid, pass->number);
@@ -48,6 +60,7 @@ static void read_pass(const struct pick_session *session, const struct snaps_pas
     if (snaps_is_read(&r) && snaps_bad(&r))
       add(out, &r, &cap);
   }
+  sort(out);
 }
 
 /* How the tensors were when all was well. */

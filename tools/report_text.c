@@ -510,7 +510,7 @@ static void print_snapshots(const struct cli *cli, const struct report *r) {
   printf("The training waited %s for them and listed them in %s", units_duration(s.wait_ns, a), units_duration(s.list_ns, b));
   printf("; reading and computing took %s", units_duration(s.read_ns, a));
   if (s.own)
-    printf(", of %s in the process itself, which could not be read", units_of(s.own, "snapshot", "snapshots", a));
+    printf(", of %s in the process itself", units_of(s.own, "snapshot", "snapshots", a));
   puts(".");
   if (s.torn)
     printf("%s of %s %s torn: training went on before they were read (CIRRON_SNAPSHOT_WAIT_MS).\n", units_count(s.torn, a),

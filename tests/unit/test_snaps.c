@@ -206,8 +206,8 @@ static void first_of_several(void **state) {
   add(1, 12, "a", "weight", "4", 0, 1.5);
   add(1, 13, "b", "weight", "4", 0, 2.5);
   add_pass(4, "steps", "1", "3", 3150);
-  add(4, 42, "a.grad", "gradient", "4", 1, 7);
-  add(4, 43, "a", "weight", "4", 4, 0);
+  add(4, 42, "a", "weight", "4", 4, 0);
+  add(4, 43, "a.grad", "gradient", "4", 1, 7);
   add(4, 44, "b", "weight", "NULL", 0, 0);
   add_pass(5, "epoch", "2", "NULL", 4000);
   add(5, 50, "b", "weight", "4", 2, 0);
