@@ -10,5 +10,6 @@ import inferred  # noqa: E402,F401
 import known_faults  # noqa: E402,F401
 import loops  # noqa: E402,F401
 import processes  # noqa: E402,F401
+import tensor_answers  # noqa: E402,F401
 
 harness.main()
