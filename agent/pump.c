@@ -27,6 +27,7 @@ enum { /* field numbers of proto/cirron.proto */
        ENVELOPE_GOODBYE = 3,
        ENVELOPE_INTERN = 4,
        ENVELOPE_SPAN_BATCH = 5,
+       ENVELOPE_COMMAND = 9,
        ENVELOPE_COUNTERS = 10,
        ENVELOPE_COMMITTED = 11,
        INTERN_OFFSET = 1,
@@ -55,6 +56,7 @@ enum { /* field numbers of proto/cirron.proto */
        COUNTERS_OVERHEAD = 9,
        COMMITTED_RING_NO = 1,
        COMMITTED_POSITION = 2,
+       COMMAND_NUMBER = 3,
 };
 
 static_assert(PACK_ROOM + BATCH_REST <= LINK_MAX_MESSAGE, "a record of any kind is a message");
@@ -394,14 +396,33 @@ static bool on_committed(const uint8_t *p, const uint8_t *end) {
   return committed(field[COMMITTED_RING_NO], field[COMMITTED_POSITION]);
 }
 
+/* The only one there is asks for a snapshot, by counting up: as a collector that shares memory does there. */
+static bool on_command(const uint8_t *p, const uint8_t *end) {
+  uint64_t tag, value;
+  while (p < end) {
+    p = varint_get(p, end, &tag);
+    if (p && (tag & 7) == 1 && end - p >= 8) {
+      p += 8;
+      continue;
+    }
+    p = p && (tag & 7) == 0 ? varint_get(p, end, &value) : NULL;
+    if (!p)
+      return false;
+    if (tag >> 3 == COMMAND_NUMBER)
+      __atomic_store_n(&segment_get()->snapshot_wanted, value, __ATOMIC_RELAXED);
+  }
+  return true;
+}
+
 static bool on_message(const uint8_t *p, size_t len) {
   const uint8_t *end = p + len;
   uint64_t tag, size;
   p = varint_get(p, end, &tag);
-  if (!p || tag != (ENVELOPE_COMMITTED << 3 | 2))
+  if (!p || (tag != (ENVELOPE_COMMITTED << 3 | 2) && tag != (ENVELOPE_COMMAND << 3 | 2)))
     return p != NULL;
+  bool command = tag >> 3 == ENVELOPE_COMMAND;
   p = varint_get(p, end, &size);
-  return p && size == (uint64_t)(end - p) && on_committed(p, end);
+  return p && size == (uint64_t)(end - p) && (command ? on_command(p, end) : on_committed(p, end));
 }
 
 static uint32_t message_len(void) {

@@ -29,6 +29,7 @@ enum { /* field numbers of proto/cirron.proto */
        HEAD_WAIT_NS = 12,
        HEAD_BLOBS = 13,
        HEAD_BLOB_ERROR = 14,
+       HEAD_FOLDER = 15,
        TENSOR_NAME = 1,
        TENSOR_MODEL = 2,
        TENSOR_SHAPE = 3,
@@ -66,7 +67,7 @@ static uint64_t zigzag(int64_t value) {
   return (uint64_t)value << 1 ^ (uint64_t)(value >> 63);
 }
 
-static void put_head(struct pbwrite *pb, const struct snapshot_area *a) {
+static void put_head(struct pbwrite *pb, const struct snapshot_area *a, const char *folder) {
   size_t begin = pbwrite_begin(pb, SENT_HEAD);
   pbwrite_uint(pb, HEAD_SPAN, a->span);
   pbwrite_uint(pb, HEAD_FIRST_RECORD, a->first_record);
@@ -82,6 +83,7 @@ static void put_head(struct pbwrite *pb, const struct snapshot_area *a) {
   pbwrite_uint(pb, HEAD_WAIT_NS, a->wait_ns);
   pbwrite_uint(pb, HEAD_BLOBS, a->blobs);
   pbwrite_int(pb, HEAD_BLOB_ERROR, a->blob_error);
+  pbwrite_text(pb, HEAD_FOLDER, a->blobs ? folder : NULL);
   pbwrite_end(pb, begin);
 }
 
@@ -132,7 +134,7 @@ void pump_snapshot_put(struct pbwrite *pb) {
   size_t begin = pbwrite_begin(pb, ENVELOPE_SNAPSHOT_SENT);
   pbwrite_uint(pb, SENT_NUMBER, a->number);
   if (pump.at == 0)
-    put_head(pb, a);
+    put_head(pb, a, asked.uri);
   pbwrite_uint(pb, SENT_FIRST, pump.at);
   while (pump.at < a->count) {
     struct pbwrite before = *pb;

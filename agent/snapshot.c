@@ -408,7 +408,7 @@ static bool open_blobs(const struct due *due, const struct list_item *items, uin
     return false;
   int r = blob_open(session_get()->prefix, due->span, raw_bytes(items, count));
   if (r == 0)
-    snapshot_area_folder(blob_folder());
+    snapshot_area_folder(blob_folder(), blob_uri());
   snap.counts.blobs += r == 0;
   snap.counts.blob_failures += r < 0;
   snap.counts.blobs_removed = blob_removed();

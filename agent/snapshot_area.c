@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -27,6 +28,7 @@ static struct area {
   uint32_t used, kept; /* bytes of text */
   unsigned generation;
   struct owned_fd owned, folder;
+  char *uri; /* of the folder, or NULL */
 } areas[AREAS], *now; /* a descriptor is good where shm is */
 
 static unsigned generations;
@@ -37,6 +39,7 @@ static void drop(struct area *a) {
     return;
   fd_drop(&a->owned);
   fd_drop(&a->folder);
+  free(a->uri);
   if (!waiting)
     munmap(a->shm, a->bytes);
   *a = (struct area){0};
@@ -110,6 +113,12 @@ static struct area *place(size_t bytes) {
   return !found || (sum && sum - found->bytes + bytes > BYTES_MAX && sum != found->bytes) ? NULL : found;
 }
 
+static void let_go_folder(struct area *a) {
+  fd_drop(&a->folder);
+  free(a->uri);
+  a->uri = NULL;
+}
+
 int snapshot_area_take(uint64_t session, uint32_t entries, size_t text_bytes, uint64_t text, bool shared) {
   struct area *a = now && is_free(now) && fits(now, entries, text_bytes, shared) ? now : NULL;
   if (entries > SNAPSHOT_MAX_ENTRIES || text_bytes > SNAPSHOT_MAX_TEXT)
@@ -123,7 +132,7 @@ int snapshot_area_take(uint64_t session, uint32_t entries, size_t text_bytes, ui
     if (r < 0)
       return r;
   }
-  fd_drop(&a->folder);
+  let_go_folder(a);
   now = a;
   if (a->text == text)
     return 0;
@@ -174,8 +183,9 @@ uint32_t snapshot_area_put_dims(const int64_t *dims, unsigned n) {
   return put(dims, n * sizeof *dims, 8);
 }
 
-void snapshot_area_folder(struct owned_fd *folder) {
-  fd_drop(&now->folder);
+void snapshot_area_folder(struct owned_fd *folder, const char *uri) {
+  let_go_folder(now);
+  now->uri = strdup(uri);
   now->folder = *folder;
   *folder = OWNED_FD_NONE;
 }
@@ -198,6 +208,7 @@ bool snapshot_area_asked(uint64_t after, struct snapshot_asked *out) {
       .fd = fd_ours(&next->owned) ? next->owned.fd : -1,
       .folder = fd_ours(&next->folder) ? next->folder.fd : -1,
       .generation = next->generation,
+      .uri = next->uri,
   };
   return true;
 }

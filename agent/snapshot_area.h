@@ -34,14 +34,15 @@ uint32_t snapshot_area_put_dims(const int64_t *dims, unsigned n);
 #define SNAPSHOT_TEXT_OF_NAME(len) (((size_t)(len) + 4 + 3) & ~(size_t)3)
 #define SNAPSHOT_TEXT_OF_DIMS(n) ((size_t)(n)*8 + 4)
 
-/* The directory for the raw tensors of the request: taken over, and closed when another takes its place. */
-void snapshot_area_folder(struct owned_fd *folder);
+/* The directory for the raw tensors of the request: its descriptor is taken over, and closed when another takes its place; its URI is copied. */
+void snapshot_area_folder(struct owned_fd *folder, const char *uri);
 int snapshot_area_folder_fd(void); /* -1: none, or lost */
 
 /* For link.c: the request with the smallest number above `after` whose records are not in the store. False: there is none. */
 struct snapshot_asked {
   const struct snapshot_area *area;
   int fd, folder;      /* -1: lost, or none */
+  const char *uri;     /* of the folder, good until the area is used again; or NULL */
   unsigned generation; /* of this memory: another one for each that is made */
 };
 bool snapshot_area_asked(uint64_t after, struct snapshot_asked *out);

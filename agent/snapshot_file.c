@@ -38,21 +38,23 @@ static int kind_of(const struct snapshot_entry *entry) {
   return entry->flags & SNAPSHOT_GRADIENT ? GRADIENTS : WEIGHTS;
 }
 
-/* A complex one would need a type that the format has not got. */
 static bool belongs(const struct snapshot_entry *entry) {
-  return entry->dtype != TENSOR_NONE && !(entry->flags & (SNAPSHOT_COMPLEX | SNAPSHOT_SPARSE));
+  return entry->dtype != TENSOR_NONE && entry->ndim < TENSOR_MAX_DIMS;
 }
 
-static void describe(struct one *one, const struct snapshot_entry *entry) {
+/* Complex numbers are two numbers each, which lie in a dimension of their own. `shape`: room for it. */
+static void describe(struct one *one, const struct snapshot_entry *entry, int64_t *shape) {
   const char *text = snapshot_area_text();
   uint32_t len;
   memcpy(&len, text + entry->name, sizeof len);
+  memcpy(shape, text + entry->shape, entry->ndim * sizeof *shape);
+  shape[entry->ndim] = 2;
   one->tensors[one->count++] = (struct safetensors_tensor){
       .name = text + entry->name + sizeof len,
       .name_len = len,
       .dtype = (enum tensor_dtype)entry->dtype,
-      .ndim = entry->ndim,
-      .shape = (const int64_t *)(const void *)(text + entry->shape), /* aligned: put_dims */
+      .ndim = entry->ndim + (entry->flags & SNAPSHOT_COMPLEX ? 1u : 0u),
+      .shape = shape,
   };
 }
 
@@ -60,17 +62,25 @@ static int begin_all(struct snapshot_files *files, int folder) {
   const struct snapshot_area *area = snapshot_area_get();
   const struct snapshot_entry *entries = snapshot_area_entries();
   char span[33];
+  size_t dims = 0;
   int r = 0;
+  for (uint32_t i = 0; i < area->count; i++)
+    dims += entries[i].ndim + 1u;
+  int64_t *shapes = malloc((dims ? dims : 1) * sizeof *shapes), *shape = shapes;
+  if (!shapes)
+    return -ENOMEM;
   for (uint32_t i = 0; i < area->count; i++) {
     struct one *one = &files->kinds[kind_of(&entries[i])];
     files->place[i] = belongs(&entries[i]) ? one->count : UINT32_MAX;
     if (belongs(&entries[i]))
-      describe(one, &entries[i]);
+      describe(one, &entries[i], shape);
+    shape += entries[i].ndim + 1u;
   }
   snprintf(span, sizeof span, "%016llx%016llx", (unsigned long long)area->session, (unsigned long long)area->span);
   for (unsigned k = 0; k < KINDS && !r; k++)
     if (files->kinds[k].count)
       r = safetensors_begin(folder, names[k], span, files->kinds[k].tensors, files->kinds[k].count, &files->kinds[k].file);
+  free(shapes); /* they are in the file by now */
   return r;
 }
 

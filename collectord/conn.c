@@ -344,7 +344,8 @@ static bool answer_next(struct conn *c, struct session *session) {
     command.number = session->commands;
     e.body_case = CIRRON__ENVELOPE__BODY_COMMAND;
     e.command = &command;
-  } else if (batch_next_told(session, &committed.ring_no, &committed.position)) {
+  } else if (batch_next_told(session, &committed.ring_no, &committed.position) ||
+             snapshots_next_told(session, &committed.position)) { /* of ring 0: of snapshots */
     e.body_case = CIRRON__ENVELOPE__BODY_COMMITTED;
     e.committed = &committed;
   } else {

@@ -7,6 +7,17 @@
 #include "pass.h"
 
 #define TEXT_ROOM_MIN 4096u
+#define FOLDER_MAX 12288u /* bytes: of a path in which all have to be written as %XX */
+
+/* Nothing is opened by it: it is what the records say. */
+static bool take_folder(struct pass *p, const ProtobufCBinaryData *folder) {
+  if (folder->len < 8 || folder->len > FOLDER_MAX || memcmp(folder->data, "file:///", 8) != 0 ||
+      memchr(folder->data, '\0', folder->len))
+    return false;
+  free(p->blob_uri);
+  p->blob_uri = strndup((const char *)folder->data, folder->len);
+  return p->blob_uri != NULL;
+}
 
 static int take_head(struct pass *p, const Cirron__SnapshotHead *h) {
   if (h->count > SNAPSHOT_MAX_ENTRIES)
@@ -26,7 +37,7 @@ static int take_head(struct pass *p, const Cirron__SnapshotHead *h) {
   };
   p->read_ns = h->read_ns;
   p->wait_ns = h->wait_ns;
-  p->blobs = 0; /* a path is not asked for, so nobody could find them */
+  p->blobs = take_folder(p, &h->folder) ? h->blobs & 3 : 0; /* which nobody could find otherwise */
   p->blob_error = h->blob_error > 0 ? h->blob_error : 0;
   return pass_check(p) ? 0 : -EPROTO; /* it has no entries yet */
 }
@@ -102,7 +113,7 @@ static int add_tensor(struct pass *p, const Cirron__SnapshotTensor *t) {
     return err;
   if (t->n_shape)
     memcpy(p->text + e.shape, t->shape, t->n_shape * sizeof(int64_t));
-  struct snapshot_result r = {.error = t->error, .flags = 0};
+  struct snapshot_result r = {.error = t->error, .flags = t->result_flags & SNAPSHOT_IN_BLOB};
   if (t->stats.len)
     memcpy(&r.stats, t->stats.data, sizeof r.stats);
   else if (r.error <= 0)

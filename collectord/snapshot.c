@@ -128,6 +128,7 @@ int snapshots_sent(struct session *session, const Cirron__SnapshotSent *sent) {
     append(all, all->sent);
   } else {
     log_limited(LOG_SNAPSHOT, "snapshot", err, "pid %d: a snapshot is left out", (int)session->pid);
+    all->sent_stored = sent->number; /* it would not be otherwise a second time */
     pass_free(all->sent);
   }
   all->sent = NULL;
@@ -270,6 +271,8 @@ void snapshots_committed(struct session *session) {
       continue;
     if (p->area)
       area_set_stored(p->area, p->number);
+    else
+      all->sent_stored = p->number;
     drop(all, p);
   }
   all->ready = false;
@@ -282,6 +285,14 @@ void snapshots_undone(struct session *session) {
     p->written = p->committed;
     p->all = false;
   }
+}
+
+bool snapshots_next_told(struct session *session, uint64_t *number) {
+  struct snapshots *all = &session->snapshots;
+  *number = all->sent_stored;
+  bool is_news = all->sent_told != all->sent_stored;
+  all->sent_told = all->sent_stored;
+  return is_news;
 }
 
 bool snapshots_over(const struct session *session) {

@@ -24,6 +24,7 @@ struct snapshots {
   struct pass *first;    /* oldest first */
   size_t count;
   struct pass *sent; /* of which not all messages have come */
+  uint64_t sent_stored, sent_told; /* of what came in messages: number of the last one that is in the store, and that the process knows of */
   bool refused;      /* its memory cannot be read: it computes itself */
   bool awaits;       /* of one of them, a word of the process */
   bool ready;        /* there is something to write */
@@ -45,6 +46,9 @@ bool snapshots_dirty(const struct session *session);
 int snapshots_write(struct session *session, struct store *store);
 void snapshots_committed(struct session *session);
 void snapshots_undone(struct session *session);
+
+/* Is there something to tell the process of what it sent: up to which number all is in the store? */
+bool snapshots_next_told(struct session *session, uint64_t *number);
 
 /* Its process is gone: is all of it in the store? */
 bool snapshots_over(const struct session *session);
