@@ -14,8 +14,8 @@
 #include "clock.h"
 #include "process.h"
 
-#define BUFFER_BYTES (16u << 20)
-#define SLICE_BYTES (16u << 20) /* of one pass, before the next has its turn */
+#define BUFFER_BYTES (16u << 20) /* what fits is fetched once: most tensors of most models */
+#define SLICE_BYTES (16u << 20)  /* of one pass, before the next has its turn */
 #define SLICE_ENTRIES 1024
 #define WAKE_BYTES (1u << 20) /* read since the process was woken to look how far it is */
 #define HANG_S 5              /* what a thread gets to come to its end */
@@ -39,6 +39,7 @@ struct reading {
   struct reader *reader; /* or NULL */
   struct pass *pass;
   void *buffer;
+  size_t buffer_bytes;
   struct ahead *ahead; /* or NULL: no memory */
   uint32_t entry;      /* that is read */
   uint64_t bytes;      /* in this turn, */
@@ -91,7 +92,7 @@ static int read_one(struct reading *r, uint32_t i, struct snapshot_result *resul
   }
   struct pass_view view;
   pass_view(p, i, &view);
-  struct tensor_source source = {.fetch = fetch, .fetch_arg = r, .buffer = r->buffer, .buffer_bytes = BUFFER_BYTES};
+  struct tensor_source source = {.fetch = fetch, .fetch_arg = r, .buffer = r->buffer, .buffer_bytes = r->buffer_bytes};
   if (blob_begin(p, i)) {
     source.sink = sink;
     source.sink_arg = r;
@@ -259,7 +260,7 @@ static void pass_on(struct reader *r, struct line *line, struct pass *p) {
 }
 
 static void turn(struct reader *r, struct pass *p) {
-  struct reading reading = {.reader = r, .pass = p, .buffer = r->buffer, .ahead = r->ahead};
+  struct reading reading = {.reader = r, .pass = p, .buffer = r->buffer, .buffer_bytes = BUFFER_BYTES, .ahead = r->ahead};
   if (r->ahead)
     r->ahead->from = r->ahead->to = 0; /* of another pass, perhaps */
   bool more = p->begun || begin(p);
@@ -322,12 +323,13 @@ int reader_new(struct reader **out) {
 
 /* All of it, here. Where no thread can be had the process is asked to compute itself. */
 static void take_here(struct reader *r, struct pass *p, int error) {
-  struct reading reading = {.reader = r, .pass = p, .buffer = error ? NULL : malloc(BUFFER_BYTES)};
+  struct reading reading = {
+      .reader = r, .pass = p, .buffer = error ? NULL : malloc(TENSOR_BUFFER_MIN), .buffer_bytes = TENSOR_BUFFER_MIN};
   bool more = begin(p);
   if (more && !reading.buffer)
     ended(p, -ENOSYS);
   while (more && reading.buffer) {
-    reading.bytes = 0;
+    reading.bytes = reading.woken = 0;
     more = read_some(&reading);
   }
   finish(p);
