@@ -17,8 +17,9 @@
 #define BUFFER_BYTES (16u << 20) /* what fits is fetched once: most tensors of most models */
 #define SLICE_BYTES (16u << 20)  /* of one pass, before the next has its turn */
 #define SLICE_ENTRIES 1024
-#define WAKE_BYTES (1u << 20) /* read since the process was woken to look how far it is */
-#define HANG_S 5              /* what a thread gets to come to its end */
+#define REPEATED_MAX (1ll << 28) /* numbers */
+#define WAKE_BYTES (1u << 20)    /* read since the process was woken to look how far it is */
+#define HANG_S 5                 /* what a thread gets to come to its end */
 
 struct line { /* passes that wait for a thread */
   struct pass *first, **last;
@@ -82,6 +83,20 @@ static int sink(void *arg, const void *data, size_t bytes) {
   return 0;
 }
 
+/* A view may show the same memory many times over: so much of that is read, or everybody would wait for one tensor without end. */
+static bool repeats_too_much(const struct tensor_view *view) {
+  int64_t numbers = tensor_elements(view), span = 1;
+  if (!view->strides || numbers <= REPEATED_MAX)
+    return false;
+  for (uint32_t d = 0; d < view->ndim; d++) {
+    int64_t stride = view->strides[d], reach;
+    if (stride == INT64_MIN || __builtin_mul_overflow(view->shape[d] - 1, stride < 0 ? -stride : stride, &reach) ||
+        __builtin_add_overflow(span, reach, &span))
+      return false; /* more than there can be: it ends where the memory does */
+  }
+  return numbers > span;
+}
+
 /* 0: *result is there, be it an error; a negative errno: reading has to end. */
 static int read_one(struct reading *r, uint32_t i, struct snapshot_result *result) {
   struct pass *p = r->pass;
@@ -99,7 +114,7 @@ static int read_one(struct reading *r, uint32_t i, struct snapshot_result *resul
   }
   r->entry = i;
   bool here = r->ahead && i >= r->ahead->from && i < r->ahead->to; /* and the process lived when they were read */
-  int err = tensor_read(&view.view, &source, &result->stats);
+  int err = repeats_too_much(&view.view) ? -EFBIG : tensor_read(&view.view, &source, &result->stats);
   if (!here && (p->pidfd < 0 || process_ended(p->pidfd)))
     err = -ESRCH;
   if (err == -ESRCH || err == -EPERM || err == -EACCES || err == -ENOSYS || err == -ECANCELED)

@@ -134,13 +134,16 @@ t = [Tensor("a", [1]), Tensor("gone", [2]), Tensor("b", [3])]
 t[1].address = 4096
 t.append(Tensor("partly", bytes(8192), U8, "B"))
 t[3].shape = [1 << 40]
+t.append(Tensor("over and over", [1], shape=[1 << 20, 1 << 20], strides=[0, 0]))
+t.append(Tensor("twice", [4], shape=[2], strides=[0]))
 p.snapshot(t)
 p.goodbye()
 """) as job:
         job.end()
     got = rows(case, "SELECT tensor_name, mean, attrs FROM snapshots ORDER BY snapshot")
     gone = '{"error":"Bad address"}'
-    case.equal(got, [("a", 1.0, "{}"), ("gone", None, gone), ("b", 3.0, "{}"), ("partly", None, gone)], "records")
+    case.equal(got, [("a", 1.0, "{}"), ("gone", None, gone), ("b", 3.0, "{}"), ("partly", None, gone),
+                     ("over and over", None, '{"error":"File too large"}'), ("twice", 4.0, "{}")], "records")
 
 
 @test
