@@ -131,7 +131,7 @@ static bool take(struct drain *d, enum session_fill *fill) {
   for (struct session *s = d->roster->first; s; s = s->next) {
     snapshots_look(s, now);
     ready |= s->snapshots.ready;
-    d->awaited |= s->snapshots.awaits;
+    d->awaited |= s->snapshots.awaits || s->snapshots.ready;
     if (!s->segment.memory || s->phase == SESSION_ENDED)
       continue;
     int err = session_drain(s, d->store, VISIT_RECORDS, fill);

@@ -24,7 +24,7 @@ struct drain {
   struct event *timer, *idle_timer;
   uint64_t idle_exit_ns; /* 0: never */
   uint64_t last_commit_ns, retry_ns;
-  bool failing, urgent, awaited; /* awaited: a word of a process whose snapshot was read */
+  bool failing, urgent, awaited; /* awaited: a snapshot is on its way to the store */
   unsigned idle_beats;           /* looks in a row at which nothing had come */
   void (*idle)(void *arg);       /* no session was alive for that long */
   void *idle_arg;
