@@ -26,6 +26,8 @@
 #define OWN_NS 300000u
 #define OWN_BYTES_A_NS 8u  /* what is read here in a nanosecond, */
 #define OWN_TENSOR_NS 300u /* and what each tensor takes besides */
+#define DEAR_NS 1000000000u /* when so much was spent on them, and more than */
+#define DEAR_PART 50u       /* this part of the session, the next epoch is left out */
 #define GRADIENT_SUFFIX ".grad"
 #define NAME_ROOM 1280 /* a name that is cut, and the suffix */
 
@@ -338,6 +340,7 @@ void snapshot_wait(unsigned what) {
   if (snap.busy || !snapshot_area_get() || !py_in_main())
     return;
   int saved = errno;
+  struct cost_timing cost = cost_rare();
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
   if (what & SNAPSHOT_READS_GRADIENTS)
@@ -346,6 +349,7 @@ void snapshot_wait(unsigned what) {
     wait_half(SNAPSHOT_READS_WEIGHTS);
   py.PyErr_Restore(type, value, trace);
   snap.busy = false;
+  cost_end(&cost);
   errno = saved;
 }
 
@@ -450,6 +454,14 @@ static bool is_of_use(void) {
   return link_connected() || link_starting() || sink_wants_snapshots();
 }
 
+/* Epochs of some milliseconds, of a large model: nobody wants to pay for a look at each of them. What is asked for by name is never left
+ * out. */
+static bool is_too_dear(const struct due *due) {
+  const struct snapshot_counts *n = &snap.counts;
+  uint64_t spent = n->wait_ns + n->list_ns + n->own_ns, age = clock_system() - session_get()->start_ns;
+  return due->reason == SNAPSHOT_EPOCH && snap.mode == ENV_STATS && spent > DEAR_NS && spent > age / DEAR_PART;
+}
+
 static void take(const struct due *due) {
   uint32_t count, gradients;
   uint64_t began = clock_system(), prefix = session_get()->prefix;
@@ -483,10 +495,11 @@ static void take(const struct due *due) {
     own_read(0);
     snapshot_reads = 0;
     settle(area);
+    snap.counts.own_ns += area->read_ns;
   } else {
-    register_exit();
     observe_zero(gradients > 0);
   }
+  register_exit();
   link_snapshot();
 }
 
@@ -505,7 +518,7 @@ void snapshot_take(void) {
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
   link_tick(clock_system());
-  if (is_taken())
+  if (is_taken() || is_too_dear(&due))
     snap.counts.skipped++;
   else if (is_of_use())
     take(&due);

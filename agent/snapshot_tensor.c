@@ -35,10 +35,6 @@ static struct {
   with_keywords is_contiguous;
 } torch;
 
-void tensor_forget(void) {
-  memset(&torch, 0, sizeof torch);
-}
-
 static void drop(PyObject *object) {
   if (object)
     py.Py_DecRef(object);

@@ -43,6 +43,4 @@ bool tensor_plain(PyObject *tensor, const void *dtype_is);
 /* A copy in host memory: new reference, or NULL without an error. */
 PyObject *tensor_to_host(PyObject *tensor);
 
-void tensor_forget(void); /* the interpreter is gone */
-
 #endif
