@@ -634,9 +634,10 @@ p.goodbye()
     case.equal(records[:6] + records[7:8] + records[10:], [(name, "full", uri.format("gradients" if name == "w.grad" else "weights")) for name in kept], "records")
     case.equal(records[6:7] + records[8:10], [(name, "stats", None) for name in ("meta", "w", "__metadata__")], "records of those that cannot be in it")
     case.equal(rows(case, "SELECT mode, blobs, blob_error FROM snapshot_passes"), [("full", 3, None)], "pass")
-    if not os.environ.get("TORCH_PYTHON"):
-        return
-    r = subprocess.run([os.environ["TORCH_PYTHON"], "-c", BY_LIBRARY, weights, gradients], capture_output=True, text=True, env=clean_env())
+    python = os.environ.get("TORCH_PYTHON")
+    if not python or subprocess.run([python, "-c", "import safetensors.torch"], capture_output=True).returncode:
+        return  # the files were read above by the format's description; e2e-snapshots reads those of real models by the library
+    r = subprocess.run([python, "-c", BY_LIBRARY, weights, gradients], capture_output=True, text=True, env=clean_env())
     case.equal((r.returncode, r.stdout.splitlines()[-1:]), (0, ["[('w.grad', 'torch.float32', [2], [1.0, 2.0])]"]), "by the library: " + r.stderr[-500:])
     case.check("('half', 'torch.float16', [3], [1.0, 1.0, 1.0])" in r.stdout and "('turned', 'torch.float32', [3, 2], [0.0, 3.0, 1.0, 4.0, 2.0, 5.0])" in r.stdout,
                "by the library: " + r.stdout)
