@@ -15,6 +15,7 @@
 #include "agent/pump.h"
 #include "agent/ring_writer.h"
 #include "agent/segment.h"
+#include "agent/snapshot_area.h"
 #include "collectord/batch.h"
 #include "proto/cirron.pb-c.h"
 #include "proto/link_abi.h"
@@ -44,6 +45,42 @@ static struct session *session;
 static uint64_t stored[RINGS + 1], stored_head[RINGS + 1];
 
 static bool goodbye;
+
+/* What came of a snapshot. */
+static struct {
+  uint64_t number, span;
+  uint32_t tensors, messages;
+  int64_t epoch;
+  bool last;
+  char folder[64];
+} shot;
+
+static int on_snapshot(const Cirron__SnapshotSent *sent) {
+  shot.messages++;
+  shot.number = sent->number;
+  assert_int_equal(sent->first, shot.tensors);
+  assert_int_equal(sent->head != NULL, sent->first == 0);
+  if (sent->head) {
+    shot.span = sent->head->span;
+    shot.epoch = sent->head->epoch;
+    snprintf(shot.folder, sizeof shot.folder, "%.*s", (int)sent->head->folder.len, (const char *)sent->head->folder.data);
+  }
+  for (size_t i = 0; i < sent->n_tensors; i++) {
+    const Cirron__SnapshotTensor *t = sent->tensors[i];
+    char name[32];
+    struct tensor_stats stats;
+    snprintf(name, sizeof name, "layer.%u.weight", shot.tensors);
+    assert_int_equal(t->name.len, strlen(name));
+    assert_memory_equal(t->name.data, name, t->name.len);
+    assert_true(t->n_shape == 2 && t->shape[0] == shot.tensors && t->shape[1] == 1000000);
+    assert_int_equal(t->stats.len, sizeof stats);
+    memcpy(&stats, t->stats.data, sizeof stats);
+    assert_true(stats.count == shot.tensors && stats.mean == shot.tensors / 8.0);
+    shot.tensors++;
+  }
+  shot.last = sent->last;
+  return 0;
+}
 
 int store_ring_tail_get(struct store *store, int64_t sid, uint32_t ring_no, uint64_t *tail) {
   (void)store;
@@ -82,6 +119,8 @@ static int collector_message(const uint8_t *data, size_t len) {
     err = batch_names(session, e->intern);
   else if (e && e->body_case == CIRRON__ENVELOPE__BODY_COUNTERS)
     err = batch_counters(session, e->counters);
+  else if (e && e->body_case == CIRRON__ENVELOPE__BODY_SNAPSHOT_SENT)
+    err = on_snapshot(e->snapshot_sent);
   else if (e && e->body_case == CIRRON__ENVELOPE__BODY_GOODBYE)
     goodbye = true;
   else
@@ -445,6 +484,86 @@ static void a_message_of_any_length_is_passed_over(void **state) {
   }
 }
 
+/* --- snapshots --- */
+
+#define TENSORS 1000u
+
+static struct snapshot_area *take_snapshot(uint64_t number) {
+  assert_true(snapshot_area_take(PREFIX, TENSORS, TENSORS * 64, 1, false) >= 0);
+  struct snapshot_area *area = snapshot_area_get();
+  struct owned_fd none = OWNED_FD_NONE;
+  snapshot_area_folder(&none, "file:///somewhere");
+  snapshot_area_text_begin();
+  for (uint32_t i = 0; i < TENSORS; i++) {
+    char name[32];
+    const int64_t shape[] = {i, 1000000};
+    snprintf(name, sizeof name, "layer.%u.weight", i);
+    snapshot_area_entries()[i] = (struct snapshot_entry){.name = snapshot_area_put_name(name, strlen(name)),
+                                                         .shape = snapshot_area_put_dims(shape, 2),
+                                                         .strides = SNAPSHOT_CONTIGUOUS,
+                                                         .dtype = TENSOR_F32,
+                                                         .ndim = 2};
+    snapshot_area_results()[i] = (struct snapshot_result){.stats = {.count = i, .mean = i / 8.0}};
+  }
+  area->number = area->settled = number;
+  area->count = TENSORS;
+  area->span = 77;
+  area->epoch = -5;
+  area->blobs = 1;
+  return area;
+}
+
+static void forget_shot(void) {
+  memset(&shot, 0, sizeof shot);
+}
+
+static void a_snapshot_in_messages(void **state) {
+  (void)state;
+  struct snapshot_area *area = take_snapshot(3);
+  area->settled = 0;
+  forget_shot();
+  send_all();
+  assert_int_equal(shot.messages, 0); /* it is not said yet what became of it */
+  area->settled = 3;
+  assert_true(write_one(0));
+  send_all();
+  assert_true(shot.last && shot.number == 3 && shot.span == 77 && shot.epoch == -5);
+  assert_int_equal(shot.tensors, TENSORS);
+  assert_true(shot.messages > 20);
+  assert_string_equal(shot.folder, "file:///somewhere");
+  forget_shot();
+  send_all();
+  assert_int_equal(shot.messages, 0);
+  snapshot_area_forget();
+}
+
+/* A collector that dies before it has it gets it again, one that has said so does not. */
+static void a_snapshot_is_sent_until_it_is_stored(void **state) {
+  (void)state;
+  struct snapshot_area *area = take_snapshot(4);
+  for (int i = 0; i < 2; i++) {
+    forget_shot();
+    pump_restart();
+    send_all();
+    assert_int_equal(shot.tensors, TENSORS);
+  }
+  assert_true(pump_heard((const uint8_t *)"\4\0\0\0\x5a\2\x10\4", 8)); /* Committed: ring 0, position 4 */
+  assert_true(area->stored == 4);
+  forget_shot();
+  pump_restart();
+  send_all();
+  assert_int_equal(shot.messages, 0);
+  snapshot_area_forget();
+}
+
+static void a_snapshot_is_asked_for(void **state) {
+  (void)state;
+  const uint8_t bytes[] = {15, 0, 0, 0, 0x4a, 13, 8, 1, 0x11, 1, 2, 3, 4, 5, 6, 7, 8, 0x18, 9};
+  assert_true(segment_get()->snapshot_wanted == 0);
+  assert_true(pump_heard(bytes, sizeof bytes));
+  assert_true(segment_get()->snapshot_wanted == 9);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -456,6 +575,9 @@ int main(void) {
       T(nothing_lost_nothing_doubled),
       T(a_collector_that_talks_nonsense),
       T(a_message_of_any_length_is_passed_over),
+      T(a_snapshot_in_messages),
+      T(a_snapshot_is_sent_until_it_is_stored),
+      T(a_snapshot_is_asked_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@
 #include "agent/keep_moves.h"
 #include "agent/open.h"
 #include "agent/spool.h"
+#include "agent/spool_snapshot.h"
 
 void keep_recall(void) {
 }
@@ -137,6 +138,92 @@ static bool there(uint64_t number) {
 
 static const char *text_at(json_t *list, size_t i, const char *key) {
   return json_string_value(json_object_get(json_array_get(list, i), key));
+}
+
+/* One with what every one has, one of nothing finite, one that was not read. */
+static struct spool_snapshot *make_snapshot(void) {
+  static struct {
+    _Alignas(8) char bytes[SNAPSHOT_PAGE + 3 * (sizeof(struct snapshot_entry) + sizeof(struct snapshot_result)) + 256];
+  } memory;
+  struct snapshot_area *a = (struct snapshot_area *)memory.bytes;
+  memset(&memory, 0, sizeof memory);
+  *a = (struct snapshot_area){.entries = 3,
+                              .text_bytes = 256,
+                              .number = 1,
+                              .span = 3,
+                              .first_record = 40,
+                              .ts_ns = 50,
+                              .count = 3,
+                              .gradients = 1,
+                              .done = 2,
+                              .torn_from = SNAPSHOT_WHOLE,
+                              .reason = SNAPSHOT_EPOCH};
+  struct snapshot_entry *e = (struct snapshot_entry *)(memory.bytes + SNAPSHOT_ENTRIES_OFFSET);
+  struct snapshot_result *r = (struct snapshot_result *)(memory.bytes + SNAPSHOT_RESULTS_OFFSET(3));
+  char *text = memory.bytes + SNAPSHOT_TEXT_OFFSET(3);
+  memcpy(text + 8, "\4\0\0\0w\"\xff\n", 8);
+  memcpy(text + 16, "\3\0\0\0Net", 7);
+  memcpy(text + 32, &(const int64_t[]){2, 3}, 16);
+  e[0] = (struct snapshot_entry){.name = 8, .model = 16, .shape = 32, .ndim = 2, .dtype = TENSOR_BF16};
+  e[1] = (struct snapshot_entry){.name = 8, .model = 16, .dtype = TENSOR_F64, .flags = SNAPSHOT_GRADIENT | SNAPSHOT_TORN};
+  e[2] = (struct snapshot_entry){.name = 8, .model = 16, .dtype_name = 16, .reason = 16};
+  r[0] = (struct snapshot_result){.flags = SNAPSHOT_IN_BLOB,
+                                  .stats = {.count = 6,
+                                            .nans = 1,
+                                            .zeros = 2,
+                                            .mean = 0.1,
+                                            .std = 1,
+                                            .min = -1,
+                                            .max = 3,
+                                            .norm = 4,
+                                            .histogram = {1, [15] = 4},
+                                            .magnitude = {[31] = 3}}};
+  r[1] = (struct snapshot_result){
+      .stats = {.count = 2, .nans = 1, .infs = 1, .mean = NAN, .std = NAN, .min = NAN, .max = NAN, .norm = NAN}};
+  return spool_snapshot_copy(a, "file:///s\"x");
+}
+
+static double number_at(json_t *object, const char *key) {
+  return json_number_value(json_object_get(object, key));
+}
+
+static void snapshots(void **state) {
+  (void)state;
+  struct spool_snapshot *first = make_snapshot();
+  first->next = make_snapshot();
+  fill(8);
+  batch.snapshots = first;
+  assert_int_equal(spool_batch_count(&batch), 1);
+  assert_int_equal(spool_write(&spool, &batch), 0);
+  json_t *file = load(8), *s = json_object_get(file, "snapshots"), *stats = json_object_get(json_array_get(s, 0), "stats");
+  assert_int_equal(json_array_size(s), 6);
+  assert_string_equal(text_at(s, 0, "id"), "abcdef01234567890000000000000028");
+  assert_string_equal(text_at(s, 0, "span_id"), "abcdef01234567890000000000000003");
+  assert_string_equal(text_at(s, 0, "tensor_name"), "w\"\xef\xbf\xbd\n");
+  assert_string_equal(text_at(s, 0, "dtype"), "bfloat16");
+  assert_string_equal(text_at(s, 0, "mode"), "full");
+  assert_string_equal(text_at(s, 0, "blob_uri"), "file:///s\"x/weights.safetensors");
+  assert_int_equal(json_integer_value(json_array_get(json_object_get(json_array_get(s, 0), "shape"), 1)), 3);
+  assert_int_equal(json_integer_value(json_object_get(json_array_get(s, 0), "ts_ns")), 1050);
+  assert_true(number_at(stats, "mean") == 0.1 && number_at(stats, "max") == 3 && number_at(stats, "nan") == 1);
+  json_t *bins = json_object_get(json_object_get(stats, "histogram"), "bins");
+  assert_int_equal(json_array_size(bins), 17);
+  assert_true(json_number_value(json_array_get(bins, 0)) == -1 && json_number_value(json_array_get(bins, 16)) == 3 &&
+              json_number_value(json_array_get(bins, 4)) == 0);
+  assert_int_equal(json_integer_value(json_array_get(json_object_get(json_object_get(stats, "histogram"), "counts"), 15)), 4);
+  assert_int_equal(json_integer_value(json_array_get(json_object_get(json_object_get(stats, "magnitude"), "counts"), 31)), 3);
+  stats = json_object_get(json_array_get(s, 1), "stats");
+  assert_true(json_is_null(json_object_get(stats, "mean")) && json_is_null(json_object_get(stats, "histogram")));
+  assert_true(number_at(stats, "inf") == 1 && number_at(stats, "count") == 2);
+  assert_true(json_is_null(json_object_get(json_array_get(s, 1), "blob_uri")));
+  assert_true(json_is_true(json_object_get(json_object_get(json_array_get(s, 1), "attrs"), "torn")));
+  assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(s, 1), "attrs"), "kind")), "gradient");
+  assert_true(json_is_null(json_object_get(json_array_get(s, 2), "stats")));
+  assert_string_equal(text_at(s, 2, "dtype"), "Net");
+  assert_string_equal(json_string_value(json_object_get(json_object_get(json_array_get(s, 2), "attrs"), "reason")), "Net");
+  json_decref(file);
+  batch.snapshots = NULL;
+  spool_snapshot_free(first);
 }
 
 static void a_file(void **state) {
@@ -457,6 +544,7 @@ static void moved_afterwards(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_file, begin, end),
+      cmocka_unit_test_setup_teardown(snapshots, begin, end),
       cmocka_unit_test_setup_teardown(names_of_ours, begin, end),
       cmocka_unit_test_setup_teardown(open_spans_too, begin, end),
       cmocka_unit_test_setup_teardown(always_valid, begin, end),
