@@ -193,11 +193,18 @@ static void make_room(uint64_t bytes) {
 /* --- the directory ------------------------------------------------------------------------------------------------------- */
 
 static void write_uri(const char *path) {
-  char *to = blob.uri + sprintf(blob.uri, "file://");
+  static const char hex[] = "0123456789ABCDEF";
+  memcpy(blob.uri, "file://", 8);
+  char *to = blob.uri + 7;
   for (const unsigned char *p = (const unsigned char *)path; *p; p++) {
     bool plain = (*p >= '0' && *p <= '9') || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'z') || strchr("/-._~", *p);
-    to += sprintf(to, plain ? "%c" : "%%%02X", *p);
+    *to++ = plain ? (char)*p : '%';
+    if (!plain) {
+      *to++ = hex[*p >> 4];
+      *to++ = hex[*p & 15];
+    }
   }
+  *to = '\0';
 }
 
 static int tell(const char *what, int error) {

@@ -22,6 +22,7 @@ echo "Call-bound Python that is not observed (goal: 1.01)"
 "$python" tests/bench/compare.py calls "${pythons[@]}"
 echo "Training (goals: mlp 1.02, cnn 1.005)"
 "$python" tests/bench/compare.py train "$python"
+"$python" tests/bench/snapshot_train.py "$python"
 echo "The smallest sensible loop of each framework (goal: 1.02)"
 "$python" tests/bench/compare.py frameworks "$python"
 if command -v valgrind callgrind_control >/dev/null; then

@@ -3,10 +3,11 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 from common import TORCH, need_agent, need_store, store
-from harness import PYTHONS, python_label, test, test_each, until
+from harness import PYTHONS, QUERY, clean_env, python_label, test, test_each, until
 
 OFFLINE = {"CIRRON_AUTOSTART": 0}
 ID = re.compile(r"[0-9a-f]{32}")
