@@ -86,6 +86,8 @@ static PyObject *training_name(void) {
 HOT static bool forward_enter(struct observe_call *call) {
   if (forwards >= session_env.module_depth || call->nargs == 0 || off())
     return false;
+  if (forwards == 0)
+    snapshot_look();
   forwards++;
   int train = py_attr_true(call->args[0], training_name()); /* may run code of the script, which may call modules, */
   forwards += forwards == 0;                                /* or fork: torch_forget */
@@ -121,6 +123,7 @@ HOT static bool backward_enter(struct observe_call *call) {
   struct scope *scope = scope_get();
   if (!scope)
     return false;
+  snapshot_check(); /* of an epoch that ended where nothing could be done */
   snapshot_fence_to_add();
   if (unlikely(scope != scope_peek())) /* another thread ended the session meanwhile */
     return false;
@@ -154,7 +157,7 @@ HOT static bool step_enter(struct observe_call *call) {
   if (unlikely(snapshot_due || snapshot_reads || models_sought)) {
     if (models_sought)
       models_saw_optimizer(self);
-    snapshot_check(); /* of an epoch that ended where nothing could be done */
+    snapshot_check();
     snapshot_fence(SNAPSHOT_READS_WEIGHTS);
     if (scope != scope_peek()) /* another thread ended the session meanwhile */
       return false;
@@ -241,6 +244,7 @@ static PyObject *dropped(PyObject *self, PyObject *reference) {
     if (watched[i].reference == reference) {
       loop_pass_end(watched[i].iterator, false);
       unwatch(&watched[i]);
+      snapshot_check();
       break;
     }
   PyObject *none = py._Py_NoneStruct;
@@ -328,6 +332,7 @@ static void iter_leave(struct observe_call *call, PyObject *result) {
     return;
   loop_pass_begin(scope, loader_number(call->state[0]), result);
   watch(result);
+  snapshot_check(); /* of the epoch before, which waited for its last update */
 }
 
 HOT static bool next_enter(struct observe_call *call) {
