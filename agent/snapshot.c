@@ -501,6 +501,8 @@ static void take(const struct due *due) {
   }
   register_exit();
   link_snapshot();
+  if (snapshot_reads)
+    list_hold(); /* while the reader begins */
 }
 
 void snapshot_take(void) {

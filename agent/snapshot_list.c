@@ -1,7 +1,8 @@
 /* See snapshot_list.h.
  *
- * A model that is walked (snapshot_walk.h) tells by the same way later whether its tensors are still there; of one that lists them by code
- * of the script they are held meanwhile.
+ * A model that is walked (snapshot_walk.h) tells by the same way later whether its tensors are still there. While somebody reads them
+ * they are held, but no longer than the model lives: then they are looked at for the last time. Those of a model that lists them by
+ * code of the script are held from the listing on.
  */
 #include "snapshot_list.h"
 
@@ -11,8 +12,10 @@
 #include <string.h>
 
 #include "../proto/snapshot_abi.h"
+#include "snapshot.h"
 #include "snapshot_area.h"
 #include "snapshot_models.h"
+#include "snapshot_sample.h"
 #include "snapshot_walk.h"
 
 #define MODELS_MAX 64u
@@ -91,8 +94,9 @@ static void let_go_gradient(struct list_item *item) {
 }
 
 static void let_go_item(struct list_item *item, bool walked) {
-  PyObject *tensor = walked ? NULL : item->tensor;
+  PyObject *tensor = !walked || item->held ? item->tensor : NULL;
   let_go_gradient(item);
+  item->held = false;
   if (!walked)
     item->tensor = NULL;
   drop(tensor);
@@ -300,6 +304,53 @@ PyObject *list_values(const struct list_item *item, bool gradient, struct tensor
   return NULL;
 }
 
+/* --- is it as it was? ----------------------------------------------------------------------------------------------------- */
+
+/* The tensor's numbers lie where they did, and nothing that PyTorch counts has changed them. */
+static bool is_untouched(PyObject *tensor, uint64_t address, uint64_t version) {
+  uint64_t at;
+  int64_t elements;
+  if (tensor_where(tensor, &at, &elements) && at == address)
+    return version == UINT64_MAX || tensor_version(tensor) == version;
+  struct tensor_facts facts; /* one that has a part which is read */
+  return tensor_facts(tensor, &facts) && !facts.reason[0] && facts.address == address &&
+         (facts.version == version || (facts.flags & SNAPSHOT_SPARSE)); /* each look at its values is a tensor of its own */
+}
+
+static uint64_t sample_item(const struct list_item *item, uint64_t address) {
+  const int64_t *shape = list.dims + item->dims;
+  if (item->reason || item->flags)
+    return 0;
+  return snapshot_sample(address, tensor_size((enum tensor_dtype)item->dtype), item->ndim, shape,
+                         item->contiguous ? NULL : shape + item->ndim);
+}
+
+static uint64_t sample_gradient(const struct list_item *item) {
+  if (!item->odd)
+    return sample_item(item, item->grad_address);
+  const struct tensor_facts *facts = &item->odd->facts;
+  if (facts->reason[0] || (facts->flags & SNAPSHOT_COMPLEX))
+    return 0;
+  return snapshot_sample(facts->address, tensor_size(facts->dtype), facts->ndim, facts->shape,
+                         facts->contiguous ? NULL : facts->strides);
+}
+
+/* No tensor: another one is in its place. */
+static void look_at(struct list_item *item, PyObject *tensor) {
+  if (item->reason || (tensor && !tensor_is(tensor)))
+    return; /* not to be told */
+  item->torn =
+      !tensor || !is_untouched(tensor, item->address, item->version) || sample_item(item, item->address) != item->sample;
+  py.PyErr_Clear();
+}
+
+static void look_at_gradient(struct list_item *item) {
+  if (item->grad && !(item->odd && item->odd->facts.reason[0]))
+    item->grad_torn =
+        !is_untouched(item->grad, item->grad_address, item->grad_version) || sample_gradient(item) != item->grad_sample;
+  py.PyErr_Clear();
+}
+
 /* --- models -------------------------------------------------------------------------------------------------------------- */
 
 /* A model goes: what was not read of it by now never is. */
@@ -311,8 +362,13 @@ static PyObject *model_gone(PyObject *self, PyObject *reference) {
     if (m->reference != reference)
       continue;
     m->done = area ? __atomic_load_n(&area->done, __ATOMIC_ACQUIRE) : 0;
-    for (uint32_t k = m->from; k < m->to && k < list.count; k++)
+    for (uint32_t k = m->from; k < m->to && k < list.count; k++) {
+      if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
+        look_at_gradient(&list.items[k]);
+      if ((snapshot_reads & SNAPSHOT_READS_WEIGHTS) && list.items[k].held)
+        look_at(&list.items[k], list.items[k].tensor);
       let_go_item(&list.items[k], m->walked);
+    }
   }
   py.Py_IncRef(py._Py_NoneStruct);
   return py._Py_NoneStruct;
@@ -617,14 +673,15 @@ static void each(void (*visit)(struct list_item *item, PyObject *tensor)) {
   py.PyErr_Clear();
 }
 
-static void look_at(struct list_item *item, PyObject *tensor) {
-  uint64_t address;
-  int64_t elements;
-  if (item->reason || item->flags || (tensor && !tensor_is(tensor)))
-    return; /* not to be told */
-  item->torn = !tensor || !tensor_where(tensor, &address, &elements) || address != item->address ||
-               (item->version != UINT64_MAX && tensor_version(tensor) != item->version);
-  py.PyErr_Clear();
+void list_hold(void) {
+  for (uint32_t i = 0; i < list.count; i++) {
+    struct list_item *item = &list.items[i];
+    item->sample = sample_item(item, item->address);
+    item->grad_sample = item->grad ? sample_gradient(item) : 0;
+    if (walked_item(item))
+      py.Py_IncRef(item->tensor);
+    item->held = true;
+  }
 }
 
 void list_look_tensors(void) {
@@ -632,11 +689,8 @@ void list_look_tensors(void) {
 }
 
 void list_look_gradients(void) {
-  for (uint32_t i = 0; i < list.count; i++) {
-    struct list_item *item = &list.items[i];
-    if (item->grad && item->grad_version != UINT64_MAX && item->flags == 0 && !item->odd)
-      item->grad_torn = tensor_version(item->grad) != item->grad_version;
-  }
+  for (uint32_t i = 0; i < list.count; i++)
+    look_at_gradient(&list.items[i]);
 }
 
 static bool any_in_use;

@@ -1,7 +1,7 @@
 /* Which tensors a snapshot is of, as a list that is kept from one snapshot to the next, because most of what it says stays as it is.
  *
- * GIL held. The list keeps no tensor alive; gradients are held from the listing until list_let_go, because scripts drop them when
- * they like, and so are tensors that were listed by code of the script. No error is left.
+ * GIL held. Gradients are held from the listing until list_let_go, because scripts drop them when they like, and so are tensors that
+ * were listed by code of the script; others where it is asked for (list_hold), and no longer than their model lives. No error is left.
  */
 #ifndef CIRRON_SNAPSHOT_LIST_H
 #define CIRRON_SNAPSHOT_LIST_H
@@ -19,6 +19,7 @@ struct list_item {
   const void *type; /* of the tensor's class */
   void *dtype_is;
   uint64_t address, version, grad_address, grad_version;
+  uint64_t sample, grad_sample; /* of list_hold() */
   int64_t elements;
   struct list_odd *odd;           /* owned; of the gradient, or NULL: it is like the tensor */
   uint32_t name, name_len, model; /* text: offset in list_text(); which of the models */
@@ -28,6 +29,7 @@ struct list_item {
   uint8_t dtype, ndim, flags;
   bool contiguous, torn, grad_torn;
   bool has_grad; /* it had one at the listing */
+  bool held;     /* the tensor is owned */
 };
 
 /* Lists what there is now. 0; -ENOENT: there is no model; or another negative errno. May run code of the script where a model is of
@@ -48,6 +50,9 @@ bool list_own(
 /* The numbers of an item that no other process can read, in host memory: an object to be given back, and the facts; NULL: there are none. */
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts);
 
+/* For somebody who reads from now on: tensors are held until list_let_go, or until their model goes, and some of their numbers are
+ * remembered, so that it can be seen whether they change. */
+void list_hold(void);
 /* Looks which tensors, or gradients, are not what they were at the listing. Not those of a model that is gone. */
 void list_look_gradients(void);
 void list_look_tensors(void);
