@@ -111,8 +111,10 @@ HOT void loop_backward(struct scope *scope) {
   l->backward = true;
   if (infer_wants_work(l))
     infer_work(scope, l);
-  for (unsigned i = 0; i < l->pass_count; i++)
+  for (unsigned i = 0; i < l->pass_count; i++) {
     l->passes[i].evaluating = false;
+    l->passes[i].used = true; /* there need not be a module */
+  }
   if (l->step && unlikely(l->step->flags & SPAN_DOUBTFUL)) {
     l->step->flags &= (uint8_t)~SPAN_DOUBTFUL;
     scope_refresh(scope, l->step);
