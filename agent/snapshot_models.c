@@ -15,36 +15,14 @@
 HOT_DATA bool models_sought;
 
 struct seen {
-  const void *address; /* for comparison */
-  PyObject *reference;
+  const void *address; /* for comparison; another object may have it by now */
+  PyObject *reference; /* weak, or NULL */
 };
 static struct seen modules[SEEN_MAX], optimizers[SEEN_MAX];
 
 static void drop(PyObject *object) {
   if (object)
     py.Py_DecRef(object);
-}
-
-static void saw(struct seen *seen, PyObject *object) {
-  struct seen *free_one = NULL;
-  for (unsigned i = 0; i < SEEN_MAX; i++) {
-    if (seen[i].address == object)
-      return; /* it, or one that died and had its place */
-    if (!seen[i].reference && !free_one)
-      free_one = &seen[i];
-  }
-  PyObject *reference = free_one ? py.PyWeakref_NewRef(object, NULL) : NULL;
-  if (reference)
-    *free_one = (struct seen){object, reference};
-  py.PyErr_Clear();
-}
-
-COLD void models_saw_module(PyObject *module) {
-  saw(modules, module);
-}
-
-COLD void models_saw_optimizer(PyObject *optimizer) {
-  saw(optimizers, optimizer);
 }
 
 static void let_go(struct seen *seen) {
@@ -69,6 +47,34 @@ static PyObject *alive(struct seen *seen) {
   if (seen->reference)
     let_go(seen);
   return NULL;
+}
+
+static bool is_alive(struct seen *seen) {
+  PyObject *object = alive(seen);
+  drop(object);
+  return object != NULL;
+}
+
+static void saw(struct seen *seen, PyObject *object) {
+  struct seen *free_one = NULL;
+  for (unsigned i = 0; i < SEEN_MAX; i++)
+    if (seen[i].address == object && is_alive(&seen[i]))
+      return;
+  for (unsigned i = 0; i < SEEN_MAX && !free_one; i++)
+    if (!is_alive(&seen[i]))
+      free_one = &seen[i];
+  PyObject *reference = free_one ? py.PyWeakref_NewRef(object, NULL) : NULL;
+  if (reference)
+    *free_one = (struct seen){object, reference};
+  py.PyErr_Clear();
+}
+
+COLD void models_saw_module(PyObject *module) {
+  saw(modules, module);
+}
+
+COLD void models_saw_optimizer(PyObject *optimizer) {
+  saw(optimizers, optimizer);
 }
 
 /* --- what optimizers have ------------------------------------------------------------------------------------------------ */
