@@ -28,7 +28,7 @@ static struct area {
   uint32_t used, kept; /* bytes of text */
   unsigned generation;
   struct owned_fd owned, folder;
-  char *uri; /* of the folder, or NULL */
+  char *uri;          /* of the folder, or NULL */
 } areas[AREAS], *now; /* a descriptor is good where shm is */
 
 static unsigned generations;

@@ -37,7 +37,7 @@ static struct {
   size_t text_len, text_room, names_len;
   int64_t *dims;
   uint32_t dims_count, dims_room;
-  uint64_t text_number;
+  uint64_t text_number, names_hash;
   bool is_new, own, several;
 } list;
 
@@ -164,7 +164,7 @@ static bool same_as_before(const struct list_item *item, PyObject *tensor) {
   uint64_t address;
   int64_t elements;
   return item->type == py_type(tensor) && !item->reason && item->address && tensor_where(tensor, &address, &elements) &&
-         address == item->address && elements == item->elements;
+         address == item->address && elements == item->elements && (!item->contiguous || tensor_plain(tensor, item->dtype_is));
 }
 
 static void ask_gradient(struct list_item *item, PyObject *tensor) {
@@ -447,6 +447,7 @@ static void add_pairs(struct walk *walk, PyObject *pairs, const char *prefix) {
     Py_ssize_t len = 0;
     const char *text = key && (void *)py_type(key) == py.PyUnicode_Type ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
     int put = snprintf(name, sizeof name, "%s%s", prefix, text ? text : "?");
+    walk_hash(walk, name);
     if (value && value != py._Py_NoneStruct)
       walk_add(walk, value, name, (size_t)put < sizeof name ? (size_t)put : sizeof name - 1);
   }
@@ -459,6 +460,8 @@ static void add_model(struct walk *walk, struct model *m, PyObject *model) {
   if (list.several)
     snprintf(prefix, sizeof prefix, "%s.", m->name);
   m->from = walk->count;
+  walk_hash(walk, m->name);
+  walk_hash(walk, prefix);
   bool keras = is_keras(model);
   m->walked = !keras && walk_module(walk, model, prefix);
   if (!m->walked) {
@@ -498,7 +501,7 @@ static uint32_t model_at(uint32_t item) {
 
 /* Were these the tensors of the last listing, too? Then their names are the same, and there is less to ask. */
 static bool is_same_list(const struct walk *walk) {
-  if (walk->count != list.count)
+  if (walk->count != list.count || walk->names_hash != list.names_hash)
     return false;
   for (uint32_t i = 0; i < list.count; i++)
     if (list.items[i].tensor != walk->found[i] || list.items[i].model != model_at(i))
@@ -525,6 +528,7 @@ static int begin_anew(const struct walk *walk) {
   for (uint32_t i = 0; i < walk->count; i++)
     list.items[i] = (struct list_item){.name = walk->name[i], .name_len = walk->name_len[i]};
   list.count = walk->count;
+  list.names_hash = walk->names_hash;
   return 0;
 }
 

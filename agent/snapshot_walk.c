@@ -109,6 +109,19 @@ void walk_add(struct walk *walk, PyObject *object, const char *name, size_t len)
   walk->count++;
 }
 
+/* --- names --- */
+
+static void hash(struct walk *walk, uint64_t what) {
+  walk->names_hash = (walk->names_hash ^ what) * 0x9e3779b97f4a7c15u;
+  walk->names_hash ^= walk->names_hash >> 29;
+}
+
+void walk_hash(struct walk *walk, const char *text) {
+  for (; *text; text++)
+    hash(walk, (unsigned char)*text);
+  hash(walk, 0);
+}
+
 /* --- modules ------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *interned(const char *text, PyObject **kept) {
@@ -155,6 +168,7 @@ static void parameters_of(struct walk *walk, PyObject *parameters, struct name *
     if (value == py._Py_NoneStruct)
       continue;
     size_t before = name->len;
+    hash(walk, (uintptr_t)key); /* the dictionary's own object */
     if (walk->names)
       before = name_push(name, key, false);
     walk_add(walk, value, name->text, name->len);
@@ -183,9 +197,11 @@ static void descend(struct walk *walk, PyObject *module, struct name *name, unsi
     if (child == py._Py_NoneStruct)
       continue;
     size_t before = name->len;
+    hash(walk, (uintptr_t)key);
     if (walk->names)
       before = name_push(name, key, true);
     descend(walk, child, name, depth + 1);
+    hash(walk, 1); /* the end of it */
     name->len = before;
   }
   if (modules)

@@ -20,7 +20,8 @@ struct walk {
   uint32_t *name_len;
   char *text;
   size_t text_len, text_room;
-  uintptr_t *seen; /* set of addresses of parameters and modules, open addressing */
+  uint64_t names_hash; /* another one where any name is another, also if names are not asked for */
+  uintptr_t *seen;     /* set of addresses of parameters and modules, open addressing */
   uint32_t seen_count, seen_room;
   bool failed; /* no memory: what was found is not all */
   bool odd;    /* a module was met that is unlike others */
@@ -32,6 +33,7 @@ void walk_init(struct walk *walk, bool names);
 bool walk_module(struct walk *walk, PyObject *module, const char *prefix);
 /* Adds one object under a name, unless it was met before. For lists that others made. */
 void walk_add(struct walk *walk, PyObject *object, const char *name, size_t len);
+void walk_hash(struct walk *walk, const char *text);
 /* Was it met? */
 bool walk_has(const struct walk *walk, const void *address);
 void walk_fini(struct walk *walk); /* gives the references back */
