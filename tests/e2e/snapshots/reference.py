@@ -35,12 +35,18 @@ def numbers(x):
     histogram, magnitude = np.zeros(16, int), np.zeros(32, int)
     if finite.size:
         low, high = finite.min(), finite.max()
-        top = high if high > low else low + 1
+        top, scale = high if high > low else low + 1, 1.0
+        with np.errstate(over="ignore"):  # docs/snapshots.md
+            scale = 0.5 if np.isinf(top - low) else 2.0 ** 600 if np.isinf(16 / (top - low)) else 1.0
+            x, least, most = finite * scale, low * scale, top * scale
         wide = finite.astype(np.longdouble)
         mean = wide.sum() / wide.size
         got.update(mean=float(mean), std=float(np.sqrt(((wide - mean) ** 2).mean())), min=float(low) + 0.0, max=float(high) + 0.0,
                    norm=float(np.sqrt((wide ** 2).sum())))
-        np.add.at(histogram, np.minimum(15, ((finite - low) * (16 / (top - low))).astype(int)), 1)
+        if high == low:
+            histogram[0] = finite.size
+        else:
+            np.add.at(histogram, np.minimum(15, ((x - least) * (16 / (most - least))).astype(int)), 1)
         there = finite[finite != 0]
         np.add.at(magnitude, np.clip((np.frexp(np.abs(there))[1] - 1 + 48) // 2, 0, 31), 1)
     return dict(got, histogram=histogram.tolist(), magnitude=magnitude.tolist())
