@@ -135,6 +135,7 @@ void list_forget(void) { /* references stay with the copies of what they are of 
 /* All of an item but its name. False: no memory. */
 static bool describe(struct list_item *item, const struct tensor_facts *facts, const void *type) {
   item->type = type;
+  item->body = facts->body;
   item->address = facts->address;
   item->elements = facts->elements;
   item->version = facts->version;
@@ -304,13 +305,33 @@ PyObject *list_values(const struct list_item *item, bool gradient, struct tensor
   return NULL;
 }
 
+/* --- the memory's pace ---------------------------------------------------------------------------------------------------- */
+
+#define AHEAD 16u /* items */
+
+/* Tensors and what PyTorch knows of them lie all over the memory, and ten thousand of them in no cache: what is asked soon is fetched
+ * by now. A tensor's body begins with addresses of what belongs to it; to fetch from what is none does no harm. */
+static void look_ahead(uint32_t i) {
+  const struct list_item *far = &list.items[i + 2 * AHEAD], *near = &list.items[i + AHEAD];
+  if (i + 2 * AHEAD < list.count && far->body) {
+    __builtin_prefetch(far->tensor);
+    for (unsigned at = 0; at < TENSOR_BODY; at += 64)
+      __builtin_prefetch((const char *)far->body + at);
+  }
+  if (i + AHEAD >= list.count || !near->body)
+    return;
+  const char *const *words = near->body;
+  for (unsigned k = 1; k < 8; k++) {
+    __builtin_prefetch(words[k]);
+    __builtin_prefetch(words[k] + 64);
+  }
+}
+
 /* --- is it as it was? ----------------------------------------------------------------------------------------------------- */
 
 /* The tensor's numbers lie where they did, and nothing that PyTorch counts has changed them. */
 static bool is_untouched(PyObject *tensor, uint64_t address, uint64_t version) {
-  uint64_t at;
-  int64_t elements;
-  if (tensor_where(tensor, &at, &elements) && at == address)
+  if (address && tensor_address(tensor) == address)
     return version == UINT64_MAX || tensor_version(tensor) == version;
   struct tensor_facts facts; /* one that has a part which is read */
   return tensor_facts(tensor, &facts) && !facts.reason[0] && facts.address == address &&
@@ -550,19 +571,6 @@ static int ask(struct list_item *item, PyObject *tensor, bool known) {
   return 0;
 }
 
-/* The tensors lie all over the memory: what is asked soon is fetched by now. In the object's first words are addresses of what it is
- * about; to ask for what lies there early is never wrong. */
-static void look_ahead(const struct walk *walk, uint32_t i) {
-  if (i + 12 < walk->count)
-    __builtin_prefetch(walk->found[i + 12]);
-  if (i + 6 < walk->count) {
-    const char *const *words = (const char *const *)((const char *)walk->found[i + 6] + py.header);
-    for (unsigned k = 0; k < 2; k++)
-      for (unsigned line = 0; line < 4; line++)
-        __builtin_prefetch(words[k] + 64 * line);
-  }
-}
-
 static int ask_all(struct walk *walk, bool known) {
   int r = known ? 0 : begin_anew(walk);
   list.is_new = !known;
@@ -570,7 +578,8 @@ static int ask_all(struct walk *walk, bool known) {
   list.gradients = 0;
   for (uint32_t i = 0; i < walk->count && !r; i++) {
     list.items[i].model = model_at(i);
-    look_ahead(walk, i);
+    if (known)
+      look_ahead(i);
     r = ask(&list.items[i], walk->found[i], known);
     if (!r && !walked_item(&list.items[i]))
       py.Py_IncRef(walk->found[i]);
@@ -665,6 +674,7 @@ static void each(void (*visit)(struct list_item *item, PyObject *tensor)) {
     for (uint32_t i = m->from; i < m->to && (lives || !m->walked); i++, at++) {
       struct list_item *item = &list.items[i];
       if (m->walked) {
+        look_ahead(i);
         visit(item, walked && at < walk.count && walk.found[at] == item->tensor ? item->tensor : NULL);
       } else if (item->tensor) {
         walk_add(&walk, item->tensor, "", 0); /* what a later model shares with it */

@@ -22,9 +22,9 @@ struct getset {
   void *closure;
 };
 
-enum text { DATA_PTR, NUMEL, IS_CONTIGUOUS, VERSION, GRAD, DTYPE, SIZE, STRIDE, DEVICE, LAYOUT, TEXTS };
+enum text { DATA_PTR, NUMEL, IS_CONTIGUOUS, VERSION, GRAD, DTYPE, SIZE, STRIDE, DEVICE, LAYOUT, CDATA, TEXTS };
 static const char *const texts[TEXTS] = {"data_ptr", "numel", "is_contiguous", "_version", "grad",
-                                         "dtype",    "size",  "stride",        "device",   "layout"};
+                                         "dtype",    "size",  "stride",        "device",   "layout", "_cdata"};
 
 static struct {
   bool tried;
@@ -184,6 +184,14 @@ bool tensor_plain(PyObject *tensor, const void *dtype_is) {
 
 /* --- all of it ----------------------------------------------------------------------------------------------------------- */
 
+/* As PyTorch tells it to whoever wants to see two of its names for the same tensor. */
+static const void *body_of(PyObject *tensor) {
+  int64_t address;
+  return whole(py.PyObject_GetAttr(tensor, torch.text[CDATA]), &address) && address > 0
+             ? (const void *)(uintptr_t)address /* NOLINT(performance-no-int-to-ptr) */
+             : NULL;
+}
+
 /* str(object.name) without what stands before its last dot. */
 static void text_of(PyObject *object, const char *name, char *out, size_t size) {
   PyObject *value = py.PyObject_GetAttrString(object, name), *text = value ? py.PyObject_Str(value) : NULL;
@@ -272,6 +280,7 @@ bool tensor_facts(PyObject *tensor, struct tensor_facts *out) {
   out->version = UINT64_MAX;
   if (!tensor_is(tensor) || !dims_of(tensor, SIZE, out->shape, &out->ndim))
     return false;
+  out->body = body_of(tensor);
   text_of(tensor, texts[LAYOUT], layout, sizeof layout);
   dtype_of(tensor, out);
   PyObject *part = part_of(tensor, layout, &out->flags);

@@ -14,6 +14,7 @@ struct tensor_facts {
   uint64_t address;
   int64_t elements;
   uint64_t version; /* changes when its numbers do; UINT64_MAX: it has none */
+  const void *body; /* where PyTorch keeps what it knows of the tensor, TENSOR_BODY bytes at least; or NULL */
   void *dtype_is;   /* the object, for comparison */
   enum tensor_dtype dtype;
   uint8_t ndim, flags; /* SNAPSHOT_COMPLEX, SNAPSHOT_SPARSE */
@@ -22,6 +23,8 @@ struct tensor_facts {
   char reason[64];     /* why there is nothing to be read; or empty */
   int64_t shape[TENSOR_MAX_DIMS], strides[TENSOR_MAX_DIMS];
 };
+
+#define TENSOR_BODY 128
 
 /* The functions that tell of tensors, once torch is there. False: it is not, or is not as we know it. */
 bool tensor_ready(void);
