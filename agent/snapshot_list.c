@@ -307,24 +307,17 @@ PyObject *list_values(const struct list_item *item, bool gradient, struct tensor
 
 /* --- the memory's pace ---------------------------------------------------------------------------------------------------- */
 
-#define AHEAD 16u /* items */
+#define AHEAD 12u /* items */
 
 /* Tensors and what PyTorch knows of them lie all over the memory, and ten thousand of them in no cache: what is asked soon is fetched
- * by now. A tensor's body begins with addresses of what belongs to it; to fetch from what is none does no harm. */
+ * by now. Where that has moved since, to fetch from there does no harm; to read there would. */
 static void look_ahead(uint32_t i) {
-  const struct list_item *far = &list.items[i + 2 * AHEAD], *near = &list.items[i + AHEAD];
-  if (i + 2 * AHEAD < list.count && far->body) {
-    __builtin_prefetch(far->tensor);
-    for (unsigned at = 0; at < TENSOR_BODY; at += 64)
-      __builtin_prefetch((const char *)far->body + at);
-  }
-  if (i + AHEAD >= list.count || !near->body)
+  const struct list_item *item = &list.items[i + AHEAD];
+  if (i + AHEAD >= list.count || !item->body)
     return;
-  const char *const *words = near->body;
-  for (unsigned k = 1; k < 8; k++) {
-    __builtin_prefetch(words[k]);
-    __builtin_prefetch(words[k] + 64);
-  }
+  __builtin_prefetch(item->tensor);
+  for (unsigned at = 0; at < TENSOR_BODY; at += 64)
+    __builtin_prefetch((const char *)item->body + at);
 }
 
 /* --- is it as it was? ----------------------------------------------------------------------------------------------------- */
