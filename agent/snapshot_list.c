@@ -177,7 +177,7 @@ static void ask_gradient(struct list_item *item, PyObject *tensor) {
     return;
   list.gradients++;
   /* PyTorch sees to it that it is of the same shape. */
-  if (!item->reason && !item->flags && item->contiguous && tensor_plain(grad, item->dtype_is) &&
+  if (!item->reason && !item->flags && item->contiguous && tensor_is_exact(grad) && tensor_plain(grad, item->dtype_is) &&
       (address = tensor_address(grad))) {
     item->grad_address = address;
     item->grad_version = tensor_version(grad);
@@ -324,9 +324,9 @@ static void look_ahead(uint32_t i) {
 
 /* The tensor's numbers lie where they did, and nothing that PyTorch counts has changed them. */
 static bool is_untouched(PyObject *tensor, uint64_t address, uint64_t version) {
-  if (address && tensor_address(tensor) == address)
+  if (address && tensor_is_exact(tensor) && tensor_address(tensor) == address)
     return version == UINT64_MAX || tensor_version(tensor) == version;
-  struct tensor_facts facts; /* one that has a part which is read */
+  struct tensor_facts facts; /* there may be a part of it that is read */
   return tensor_facts(tensor, &facts) && !facts.reason[0] && facts.address == address &&
          (facts.version == version || (facts.flags & SNAPSHOT_SPARSE)); /* each look at its values is a tensor of its own */
 }

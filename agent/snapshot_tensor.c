@@ -29,6 +29,7 @@ static const char *const texts[TEXTS] = {"data_ptr", "numel", "is_contiguous", "
 static struct {
   bool tried;
   PyTypeObject *base; /* torch.Tensor; NULL: not found. Kept alive, as the rest */
+  PyTypeObject *parameter;
   PyObject *text[TEXTS], *no_args;
   PyCFunction data_ptr, numel;
   const struct getset *version, *grad, *dtype;
@@ -88,6 +89,9 @@ static bool find(PyObject *module) {
     torch.dtype = getset_of(type, DTYPE);
     torch.base = (PyTypeObject *)type;
     type = NULL;
+    PyObject *module_of = py_module("torch.nn.parameter");
+    torch.parameter = module_of ? (PyTypeObject *)py.PyObject_GetAttrString(module_of, "Parameter") : NULL;
+    drop(module_of);
   }
   drop(tensor);
   drop(empty);
@@ -112,6 +116,10 @@ static bool is_plain(PyObject *object) {
 
 bool tensor_is(PyObject *object) {
   return tensor_ready() && is_plain(object);
+}
+
+bool tensor_is_exact(PyObject *object) {
+  return torch.base && (py_type(object) == torch.base || py_type(object) == torch.parameter);
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------------------------- */
@@ -255,6 +263,20 @@ static PyObject *part_of(PyObject *tensor, const char *layout, uint8_t *flags) {
   return part;
 }
 
+/* A tensor of another class may be a wrapper without memory of its own, whose data_ptr() is not 0 all the same but its offset in none. */
+static bool has_memory(PyObject *tensor) {
+  PyObject *storage = py.PyObject_CallMethod(tensor, "untyped_storage", NULL);
+  int64_t at = 0;
+  if (!storage) { /* an old PyTorch calls it otherwise */
+    py.PyErr_Clear();
+    storage = py.PyObject_CallMethod(tensor, "storage", NULL);
+  }
+  bool is = storage && whole(py.PyObject_CallMethod(storage, texts[DATA_PTR], NULL), &at) && at != 0;
+  py.PyErr_Clear();
+  drop(storage);
+  return is;
+}
+
 static void strided(PyObject *tensor, struct tensor_facts *out) {
   char device[sizeof out->reason];
   uint8_t ndim;
@@ -270,7 +292,8 @@ static void strided(PyObject *tensor, struct tensor_facts *out) {
   out->contiguous = is_contiguous(tensor);
   if (!out->contiguous && (!dims_of(tensor, STRIDE, out->strides, &ndim) || ndim != out->ndim))
     snprintf(out->reason, sizeof out->reason, "no strides");
-  else if (!tensor_where(tensor, &out->address, &out->elements) || (!out->address && out->elements))
+  else if (!tensor_where(tensor, &out->address, &out->elements) || (!out->address && out->elements) ||
+           (out->elements && !tensor_is_exact(tensor) && !has_memory(tensor)))
     snprintf(out->reason, sizeof out->reason, "no memory");
 }
 

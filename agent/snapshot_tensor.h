@@ -31,6 +31,9 @@ bool tensor_ready(void);
 /* Is it a tensor, or of a class made from it? */
 bool tensor_is(PyObject *object);
 
+/* Is it of PyTorch's own classes, so that there is memory where it says? */
+bool tensor_is_exact(PyObject *object);
+
 /* All of it. False: it is no tensor, or has more dimensions than we take. Of a sparse one, the values that are stored. */
 bool tensor_facts(PyObject *tensor, struct tensor_facts *out);
 
