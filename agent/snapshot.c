@@ -49,6 +49,7 @@ static struct {
   bool meanwhile;       /* zero_grad is observed */
   bool lets_go;         /* zero_grad() drops gradients, it does not fill them */
   bool gradients_first; /* in the present request */
+  bool raw;             /* the one that is due has raw tensors */
   bool in_place;        /* gradients are changed where they are: they are read first, otherwise last */
   struct due due;
   uint64_t last_epoch;    /* span of the last one that was taken */
@@ -408,7 +409,7 @@ static bool is_small(const struct list_item *items, uint32_t count, uint32_t gra
 
 static bool open_blobs(const struct due *due, const struct list_item *items, uint32_t count) {
   blob_close();
-  if (!blob_wanted(snap.mode, snap.sample_rate))
+  if (!snap.raw)
     return false;
   int r = blob_open(session_get()->prefix, due->span, raw_bytes(items, count));
   if (r == 0)
@@ -520,6 +521,7 @@ void snapshot_take(void) {
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
   link_tick(clock_system());
+  snap.raw = blob_wanted(snap.mode, snap.sample_rate); /* whether or not it is left out: the same epochs in each run */
   if (is_taken() || is_too_dear(&due))
     snap.counts.skipped++;
   else if (is_of_use())
