@@ -3,6 +3,7 @@ import harness
 
 harness.Case.python = harness.TORCH_PYTHON
 
+import blobs  # noqa: E402,F401
 import boundaries  # noqa: E402,F401
 import kinds  # noqa: E402,F401
 import running  # noqa: E402,F401
