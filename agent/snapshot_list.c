@@ -283,10 +283,8 @@ static bool facts_of(PyObject *object, struct tensor_facts *facts) {
   return good;
 }
 
-PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts) {
-  PyObject *object = gradient ? item->grad : item->tensor, *values = NULL;
-  if (!object)
-    return NULL;
+static PyObject *values_of(PyObject *object, struct tensor_facts *facts) {
+  PyObject *values;
   if (!tensor_is(object)) {
     values = as_array(object);
     if (values && array_facts(values, facts))
@@ -303,6 +301,13 @@ PyObject *list_values(const struct list_item *item, bool gradient, struct tensor
   }
   drop(values);
   return NULL;
+}
+
+PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts) {
+  PyObject *object = gradient ? item->grad : item->tensor, *guard = object ? tensor_unheard() : NULL;
+  PyObject *values = object ? values_of(object, facts) : NULL;
+  tensor_heard(guard);
+  return values;
 }
 
 /* --- the memory's pace ---------------------------------------------------------------------------------------------------- */
@@ -376,13 +381,16 @@ static PyObject *model_gone(PyObject *self, PyObject *reference) {
     if (m->reference != reference)
       continue;
     m->done = area ? __atomic_load_n(&area->done, __ATOMIC_ACQUIRE) : 0;
+    PyObject *guard = tensor_unheard();
     for (uint32_t k = m->from; k < m->to && k < list.count; k++) {
       if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
         look_at_gradient(&list.items[k]);
       if ((snapshot_reads & SNAPSHOT_READS_WEIGHTS) && list.items[k].held)
         look_at(&list.items[k], list.items[k].tensor);
-      let_go_item(&list.items[k], m->walked);
     }
+    tensor_heard(guard);
+    for (uint32_t k = m->from; k < m->to && k < list.count; k++)
+      let_go_item(&list.items[k], m->walked);
   }
   py.Py_IncRef(py._Py_NoneStruct);
   return py._Py_NoneStruct;
@@ -597,7 +605,9 @@ int list_make(void) {
     walk_init(&walk, true);
     add_models(&walk, models);
   }
+  PyObject *guard = tensor_unheard();
   int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk, known);
+  tensor_heard(guard);
   if (r) {
     list.count = 0;
     forget_models();
@@ -692,12 +702,16 @@ void list_hold(void) {
 }
 
 void list_look_tensors(void) {
+  PyObject *guard = tensor_unheard();
   each(look_at);
+  tensor_heard(guard);
 }
 
 void list_look_gradients(void) {
+  PyObject *guard = tensor_unheard();
   for (uint32_t i = 0; i < list.count; i++)
     look_at_gradient(&list.items[i]);
+  tensor_heard(guard);
 }
 
 static bool any_in_use;
@@ -709,7 +723,9 @@ static void see_gradient(struct list_item *item, PyObject *tensor) {
 }
 
 bool list_gradients_in_use(void) {
+  PyObject *guard = tensor_unheard();
   any_in_use = false;
   each(see_gradient);
+  tensor_heard(guard);
   return any_in_use;
 }

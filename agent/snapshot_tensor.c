@@ -23,8 +23,8 @@ struct getset {
 };
 
 enum text { DATA_PTR, NUMEL, IS_CONTIGUOUS, VERSION, GRAD, DTYPE, SIZE, STRIDE, DEVICE, LAYOUT, CDATA, TEXTS };
-static const char *const texts[TEXTS] = {"data_ptr", "numel", "is_contiguous", "_version", "grad",
-                                         "dtype",    "size",  "stride",        "device",   "layout", "_cdata"};
+static const char *const texts[TEXTS] = {"data_ptr", "numel",  "is_contiguous", "_version", "grad",  "dtype",
+                                         "size",     "stride", "device",        "layout",   "_cdata"};
 
 static struct {
   bool tried;
@@ -120,6 +120,36 @@ bool tensor_is(PyObject *object) {
 
 bool tensor_is_exact(PyObject *object) {
   return torch.base && (py_type(object) == torch.base || py_type(object) == torch.parameter);
+}
+
+/* --- unheard --- */
+
+static PyObject *entered(const char *name) {
+  PyObject *module = py_module("torch._C"), *guard = module ? py.PyObject_CallMethod(module, name, NULL) : NULL;
+  PyObject *done = guard ? py.PyObject_CallMethod(guard, "__enter__", NULL) : NULL;
+  if (guard && !done) {
+    drop(guard);
+    guard = NULL;
+  }
+  py.PyErr_Clear();
+  drop(done);
+  drop(module);
+  return guard;
+}
+
+PyObject *tensor_unheard(void) {
+  return tensor_ready() ? entered("DisableTorchFunction") : NULL;
+}
+
+void tensor_heard(PyObject *guard) {
+  PyObject *type, *value, *trace;
+  if (!guard)
+    return;
+  py.PyErr_Fetch(&type, &value, &trace);
+  PyObject *none = py._Py_NoneStruct;
+  drop(py.PyObject_CallMethod(guard, "__exit__", "(OOO)", none, none, none));
+  py.PyErr_Restore(type, value, trace);
+  drop(guard);
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------------------------- */
@@ -249,7 +279,9 @@ static void dtype_of(PyObject *tensor, struct tensor_facts *out) {
 static PyObject *part_of(PyObject *tensor, const char *layout, uint8_t *flags) {
   PyObject *part = NULL;
   if (strncmp(layout, "sparse", 6) == 0) {
+    PyObject *guard = entered("_DisableTorchDispatch"); /* nor does __torch_dispatch__ */
     part = py.PyObject_CallMethod(tensor, strcmp(layout, "sparse_coo") == 0 ? "_values" : "values", NULL);
+    tensor_heard(guard);
     *flags |= SNAPSHOT_SPARSE;
   } else if (strcmp(py_class_name(tensor), "DTensor") == 0) {
     part = py.PyObject_GetAttrString(tensor, "_local_tensor");

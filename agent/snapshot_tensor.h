@@ -28,6 +28,10 @@ struct tensor_facts {
 
 /* The functions that tell of tensors, once torch is there. False: it is not, or is not as we know it. */
 bool tensor_ready(void);
+/* Between these two no function, mode or class of the script hears of what is asked of tensors (__torch_function__): on this thread. What the
+ * first gives is for the second; NULL is well, too. */
+PyObject *tensor_unheard(void);
+void tensor_heard(PyObject *guard);
 /* Is it a tensor, or of a class made from it? */
 bool tensor_is(PyObject *object);
 
