@@ -5,6 +5,7 @@ harness.Case.python = harness.TORCH_PYTHON
 
 import blobs  # noqa: E402,F401
 import boundaries  # noqa: E402,F401
+import hostile  # noqa: E402,F401
 import kinds  # noqa: E402,F401
 import running  # noqa: E402,F401
 import values  # noqa: E402,F401
