@@ -24,8 +24,8 @@
 #define MODELS_NAMED 64u
 /* Reading here what takes less than this costs the training less than waiting for somebody to be woken and to read it. */
 #define OWN_NS 300000u
-#define OWN_BYTES_A_NS 8u  /* what is read here in a nanosecond, */
-#define OWN_TENSOR_NS 300u /* and what each tensor takes besides */
+#define OWN_BYTES_A_NS 8u   /* what is read here in a nanosecond, */
+#define OWN_TENSOR_NS 300u  /* and what each tensor takes besides */
 #define DEAR_NS 1000000000u /* when so much was spent on them, and more than */
 #define DEAR_PART 50u       /* this part of the session, the next epoch is left out */
 #define GRADIENT_SUFFIX ".grad"
@@ -296,8 +296,7 @@ static bool wait_for(struct snapshot_area *area, uint32_t want) {
   unsigned generation = snapshot_area_generation();
   uint64_t began = clock_system(), patience = session_env.snapshot_wait_ms * MS, now = began;
   uint64_t until = began + (patience > area->wait_ns ? patience - area->wait_ns : 0);
-  uint32_t done;
-  while ((done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE)) < want && now < until && !is_read(area)) {
+  while (__atomic_load_n(&area->done, __ATOMIC_ACQUIRE) < want && now < until && !is_read(area)) {
     if (__atomic_load_n(&area->refused, __ATOMIC_RELAXED) || !link_connected())
       break;
     snapshot_area_waits(true);

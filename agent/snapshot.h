@@ -69,7 +69,7 @@ void snapshot_finish(void);
 struct snapshot_counts {
   uint64_t taken, tensors, torn, skipped,
       own;                   /* snapshots; their records; of these torn; snapshots that could not be taken; computed here */
-  uint64_t own_ns;                             /* what computing here took */
+  uint64_t own_ns;           /* what computing here took */
   uint64_t wait_ns, list_ns; /* what the training waited, and what listing took */
   uint64_t blobs, blob_failures, blobs_removed; /* directories of raw tensors: written, not written, removed for want of room */
 };

@@ -24,10 +24,11 @@ struct snapshots {
   struct pass *first;    /* oldest first */
   size_t count;
   struct pass *sent; /* of which not all messages have come */
-  uint64_t sent_stored, sent_told; /* of what came in messages: number of the last one that is in the store, and that the process knows of */
-  bool refused;      /* its memory cannot be read: it computes itself */
-  bool awaits;       /* of one of them, a word of the process */
-  bool ready;        /* there is something to write */
+  uint64_t sent_stored,
+      sent_told; /* of what came in messages: number of the last one that is in the store, and that the process knows of */
+  bool refused;  /* its memory cannot be read: it computes itself */
+  bool awaits;   /* of one of them, a word of the process */
+  bool ready;    /* there is something to write */
 };
 
 /* Messages. Descriptors stay the caller's, but the folder is the session's from the call on. -EPROTO, -EPERM, -EMSGSIZE: cannot be
