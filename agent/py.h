@@ -185,6 +185,8 @@ struct py_allocator { /* PyMemAllocatorEx */
   X(void, _PyInterpreterState_SetEvalFrameFunc, (void *, py_eval_fn))                                                          \
   X(PyObject *, _PyEval_EvalFrameDefault, (void))                                                                              \
   X(PyObject *, PyUnstable_InterpreterFrame_GetCode, (void *))                                                                 \
+  X(int, PyGC_Disable, (void))                                                                                                 \
+  X(int, PyGC_Enable, (void))                                                                                                  \
   X(void, PyMutex_Lock, (void *))                                                                                              \
   X(void, PyMutex_Unlock, (void *))
 

@@ -133,9 +133,10 @@ void list_forget(void) { /* references stay with the copies of what they are of 
 /* --- facts --------------------------------------------------------------------------------------------------------------- */
 
 /* All of an item but its name. False: no memory. */
-static bool describe(struct list_item *item, const struct tensor_facts *facts, const void *type) {
-  item->type = type;
-  item->body = facts->body;
+static bool describe(struct list_item *item, const struct tensor_facts *facts, PyObject *tensor) {
+  item->type = py_type(tensor);
+  item->body = facts->reason[0] || facts->flags ? NULL : tensor_body(tensor);
+  item->body_hash = item->body ? tensor_body_hash(item->body) : 0;
   item->address = facts->address;
   item->elements = facts->elements;
   item->version = facts->version;
@@ -164,8 +165,19 @@ static void no_tensor(PyObject *object, struct tensor_facts *facts) {
 static bool same_as_before(const struct list_item *item, PyObject *tensor) {
   uint64_t address;
   int64_t elements;
+  if (item->body)
+    return tensor_body(tensor) == item->body && tensor_body_hash(item->body) == item->body_hash &&
+           tensor_address(tensor) == item->address;
   return item->type == py_type(tensor) && !item->reason && item->address && tensor_where(tensor, &address, &elements) &&
          address == item->address && elements == item->elements && (!item->contiguous || tensor_plain(tensor, item->dtype_is));
+}
+
+/* Has it the sizes, strides and type of its tensor? PyTorch sees to it that it is of the same shape. */
+static bool is_like(const struct list_item *item, PyObject *grad) {
+  const void *body = item->body ? tensor_body(grad) : NULL;
+  if (item->reason || item->flags || !tensor_is_exact(grad))
+    return false;
+  return (body && tensor_bodies_like(body, item->body)) || (item->contiguous && tensor_plain(grad, item->dtype_is));
 }
 
 static void ask_gradient(struct list_item *item, PyObject *tensor) {
@@ -176,9 +188,7 @@ static void ask_gradient(struct list_item *item, PyObject *tensor) {
   if (!grad)
     return;
   list.gradients++;
-  /* PyTorch sees to it that it is of the same shape. */
-  if (!item->reason && !item->flags && item->contiguous && tensor_is_exact(grad) && tensor_plain(grad, item->dtype_is) &&
-      (address = tensor_address(grad))) {
+  if (is_like(item, grad) && (address = tensor_address(grad))) {
     item->grad_address = address;
     item->grad_version = tensor_version(grad);
     return;
@@ -321,8 +331,7 @@ static void look_ahead(uint32_t i) {
   if (i + AHEAD >= list.count || !item->body)
     return;
   __builtin_prefetch(item->tensor);
-  for (unsigned at = 0; at < TENSOR_BODY; at += 64)
-    __builtin_prefetch((const char *)item->body + at);
+  tensor_body_fetch(item->body);
 }
 
 /* --- is it as it was? ----------------------------------------------------------------------------------------------------- */
@@ -564,7 +573,7 @@ static int ask(struct list_item *item, PyObject *tensor, bool known) {
     list.is_new = true;
     if (!facts_of(tensor, &facts))
       no_tensor(tensor, &facts);
-    if (!describe(item, &facts, py_type(tensor)))
+    if (!describe(item, &facts, tensor))
       return -ENOMEM;
   }
   ask_gradient(item, tensor);
@@ -606,7 +615,10 @@ int list_make(void) {
     add_models(&walk, models);
   }
   PyObject *guard = tensor_unheard();
+  bool collects = py.PyGC_Disable && py.PyGC_Disable(); /* else all those gradients are a reason to look through everything there is */
   int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk, known);
+  if (collects)
+    (void)py.PyGC_Enable(); /* cannot fail */
   tensor_heard(guard);
   if (r) {
     list.count = 0;

@@ -17,7 +17,8 @@ struct list_item {
   PyObject *tensor; /* for comparison, and for use where it is known to live; owned where the model is not walked */
   PyObject *grad;   /* owned, or NULL */
   const void *type; /* of the tensor's class */
-  const void *body; /* as in struct tensor_facts */
+  const void *body; /* of the tensor, and what it was like; or NULL */
+  uint64_t body_hash;
   void *dtype_is;
   uint64_t address, version, grad_address, grad_version;
   uint64_t sample, grad_sample; /* of list_hold() */

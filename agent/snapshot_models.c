@@ -20,6 +20,12 @@ struct seen {
 };
 static struct seen modules[SEEN_MAX], optimizers[SEEN_MAX];
 
+/* What was found last. */
+static struct {
+  PyObject *list; /* of (weak reference, name); NULL: there is nothing to be remembered */
+  unsigned left;
+} last;
+
 static void drop(PyObject *object) {
   if (object)
     py.Py_DecRef(object);
@@ -34,6 +40,7 @@ static void let_go(struct seen *seen) {
 void models_forget(void) {
   memset(modules, 0, sizeof modules); /* the references stay */
   memset(optimizers, 0, sizeof optimizers);
+  last.list = NULL;
   models_sought = false;
 }
 
@@ -209,10 +216,57 @@ static PyObject *found_at_work(void) {
   return list;
 }
 
+/* --- what was found last --------------------------------------------------------------------------------------------------- */
+
+#define AGAIN 16u /* times that it holds: an optimizer may have been given more tensors */
+
+static void remember(PyObject *found) {
+  PyObject *list = py.PyList_New(0), *before = last.list;
+  bool all = list != NULL;
+  for (Py_ssize_t i = 0; all && i < py.PyObject_Size(found); i++) {
+    PyObject *pair = py.PyList_GetItem(found, i), *model = py.PyTuple_GetItem(pair, 0);
+    bool is_model = (void *)py_type(model) != py.PyList_Type;
+    PyObject *reference = is_model ? py.PyWeakref_NewRef(model, NULL) : NULL;
+    PyObject *kept = reference ? py.Py_BuildValue("(OO)", reference, py.PyTuple_GetItem(pair, 1)) : NULL;
+    all = kept && py.PyList_Append(list, kept) == 0;
+    drop(kept);
+    drop(reference);
+  }
+  py.PyErr_Clear();
+  if (!all) {
+    drop(list);
+    list = NULL;
+  }
+  last.list = list;
+  last.left = AGAIN;
+  drop(before);
+}
+
+/* The same models once more, if they all live; NULL: to be found anew. */
+static PyObject *remembered(void) {
+  PyObject *list = last.list && last.left && !models_sought ? py.PyList_New(0) : NULL;
+  bool all = list != NULL;
+  for (Py_ssize_t i = 0; all && i < py.PyObject_Size(last.list); i++) {
+    PyObject *kept = py.PyList_GetItem(last.list, i);
+    PyObject *model = py.PyObject_CallFunctionObjArgs(py.PyTuple_GetItem(kept, 0), NULL);
+    PyObject *pair = model && model != py._Py_NoneStruct ? py.Py_BuildValue("(OO)", model, py.PyTuple_GetItem(kept, 1)) : NULL;
+    all = pair && py.PyList_Append(list, pair) == 0;
+    drop(pair);
+    drop(model);
+  }
+  py.PyErr_Clear();
+  if (all) {
+    last.left--;
+    return list;
+  }
+  drop(list);
+  return NULL;
+}
+
 PyObject *models_now(void) {
   PyObject *list = module_watched();
-  if (!list && tensor_ready())
-    list = found_at_work();
+  if (!list && tensor_ready() && !(list = remembered()) && (list = found_at_work()))
+    remember(list);
   py.PyErr_Clear();
   if (list)
     models_sought = false; /* until there is another optimizer */

@@ -33,12 +33,25 @@ static struct {
   PyObject *text[TEXTS], *no_args;
   PyCFunction data_ptr, numel;
   const struct getset *version, *grad, *dtype;
+  int body_at; /* which word of a tensor's own, after the head, is the address of its body; -1: not known */
   with_keywords is_contiguous;
 } torch;
 
 static void drop(PyObject *object) {
   if (object)
     py.Py_DecRef(object);
+}
+
+/* Takes the reference. False: it is no whole number. */
+static bool whole(PyObject *number, int64_t *out) {
+  int overflow = 0;
+  long long value = number ? py.PyLong_AsLongLongAndOverflow(number, &overflow) : -1;
+  bool good = number && !overflow && !(value == -1 && py.PyErr_Occurred());
+  if (!good)
+    py.PyErr_Clear();
+  drop(number);
+  *out = value;
+  return good;
 }
 
 /* The C function of a bound method of `tensor`, if it is one of this kind. */
@@ -73,6 +86,24 @@ static PyObject *get(PyObject *tensor, const struct getset *getset, enum text na
   return getset ? getset->get(tensor, getset->closure) : py.PyObject_GetAttr(tensor, torch.text[name]);
 }
 
+static const void *word_of(const PyObject *tensor, int at) {
+  return ((const void *const *)((const char *)tensor + py.header))[at];
+}
+
+/* Where a tensor has the address that PyTorch tells to whoever wants to know whether two of its objects are the same tensor. */
+static int find_body(PyObject *tensor) {
+  int64_t address;
+  const Py_ssize_t *type = (const Py_ssize_t *)((const char *)py_type(tensor) + py.header + sizeof(Py_ssize_t));
+  Py_ssize_t size = type[1]; /* as in observe_swap.c */
+  if (!whole(py.PyObject_GetAttr(tensor, torch.text[CDATA]), &address) || address <= 0)
+    return -1;
+  for (int at = 0; at < 2; at++)
+    if ((Py_ssize_t)py.header + (at + 1) * (Py_ssize_t)sizeof(void *) <= size &&
+        (int64_t)(uintptr_t)word_of(tensor, at) == address)
+      return at;
+  return -1;
+}
+
 static bool find(PyObject *module) {
   PyObject *type = py.PyObject_GetAttrString(module, "Tensor"), *empty = py.PyObject_GetAttrString(module, "empty");
   PyObject *tensor = empty ? py.PyObject_CallMethod(module, "empty", "(i)", 0) : NULL;
@@ -87,6 +118,7 @@ static bool find(PyObject *module) {
     torch.version = getset_of(type, VERSION);
     torch.grad = getset_of(type, GRAD);
     torch.dtype = getset_of(type, DTYPE);
+    torch.body_at = find_body(tensor);
     torch.base = (PyTypeObject *)type;
     type = NULL;
     PyObject *module_of = py_module("torch.nn.parameter");
@@ -111,7 +143,8 @@ bool tensor_ready(void) {
 }
 
 static bool is_plain(PyObject *object) {
-  return torch.base && (py_type(object) == torch.base || py.PyType_IsSubtype(py_type(object), torch.base));
+  PyTypeObject *type = py_type(object);
+  return torch.base && (type == torch.base || type == torch.parameter || py.PyType_IsSubtype(type, torch.base));
 }
 
 bool tensor_is(PyObject *object) {
@@ -120,6 +153,37 @@ bool tensor_is(PyObject *object) {
 
 bool tensor_is_exact(PyObject *object) {
   return torch.base && (py_type(object) == torch.base || py_type(object) == torch.parameter);
+}
+
+/* --- bodies --------------------------------------------------------------------------------------------------------------- */
+
+/* c10::TensorImpl of PyTorch 1.8 to 2.13 has 184 bytes and more: a table, a reference count, then what is compared here, of which sizes,
+ * strides, number and type of the numbers come last. Where a version has something else there, bodies differ, and are asked. */
+#define BODY_FROM 16u
+#define BODY_LIKE 64u
+#define BODY_TO 168u
+
+const void *tensor_body(PyObject *tensor) {
+  return torch.body_at >= 0 && tensor_is_exact(tensor) ? word_of(tensor, torch.body_at) : NULL;
+}
+
+uint64_t tensor_body_hash(const void *body) {
+  uint64_t hash = 1, word;
+  for (unsigned at = BODY_FROM; at < BODY_TO; at += sizeof word) {
+    memcpy(&word, (const char *)body + at, sizeof word);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  return hash | 1;
+}
+
+bool tensor_bodies_like(const void *body, const void *other) {
+  return memcmp((const char *)body + BODY_LIKE, (const char *)other + BODY_LIKE, BODY_TO - BODY_LIKE) == 0;
+}
+
+void tensor_body_fetch(const void *body) {
+  for (unsigned at = 0; at < BODY_TO; at += 64)
+    __builtin_prefetch((const char *)body + at);
 }
 
 /* --- unheard --- */
@@ -153,18 +217,6 @@ void tensor_heard(PyObject *guard) {
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------------------------- */
-
-/* Takes the reference. False: it is no whole number. */
-static bool whole(PyObject *number, int64_t *out) {
-  int overflow = 0;
-  long long value = number ? py.PyLong_AsLongLongAndOverflow(number, &overflow) : -1;
-  bool good = number && !overflow && !(value == -1 && py.PyErr_Occurred());
-  if (!good)
-    py.PyErr_Clear();
-  drop(number);
-  *out = value;
-  return good;
-}
 
 static PyObject *ask(PyObject *tensor, PyCFunction function, enum text name) {
   return function ? function(tensor, NULL) : py.PyObject_CallMethod(tensor, texts[name], NULL);
@@ -221,14 +273,6 @@ bool tensor_plain(PyObject *tensor, const void *dtype_is) {
 }
 
 /* --- all of it ----------------------------------------------------------------------------------------------------------- */
-
-/* As PyTorch tells it to whoever wants to see two of its names for the same tensor. */
-static const void *body_of(PyObject *tensor) {
-  int64_t address;
-  return whole(py.PyObject_GetAttr(tensor, torch.text[CDATA]), &address) && address > 0
-             ? (const void *)(uintptr_t)address /* NOLINT(performance-no-int-to-ptr) */
-             : NULL;
-}
 
 /* str(object.name) without what stands before its last dot. */
 static void text_of(PyObject *object, const char *name, char *out, size_t size) {
@@ -335,7 +379,6 @@ bool tensor_facts(PyObject *tensor, struct tensor_facts *out) {
   out->version = UINT64_MAX;
   if (!tensor_is(tensor) || !dims_of(tensor, SIZE, out->shape, &out->ndim))
     return false;
-  out->body = body_of(tensor);
   text_of(tensor, texts[LAYOUT], layout, sizeof layout);
   dtype_of(tensor, out);
   PyObject *part = part_of(tensor, layout, &out->flags);

@@ -14,7 +14,6 @@ struct tensor_facts {
   uint64_t address;
   int64_t elements;
   uint64_t version; /* changes when its numbers do; UINT64_MAX: it has none */
-  const void *body; /* where PyTorch keeps what it knows of the tensor, TENSOR_BODY bytes at least; or NULL */
   void *dtype_is;   /* the object, for comparison */
   enum tensor_dtype dtype;
   uint8_t ndim, flags; /* SNAPSHOT_COMPLEX, SNAPSHOT_SPARSE */
@@ -23,8 +22,6 @@ struct tensor_facts {
   char reason[64];     /* why there is nothing to be read; or empty */
   int64_t shape[TENSOR_MAX_DIMS], strides[TENSOR_MAX_DIMS];
 };
-
-#define TENSOR_BODY 128
 
 /* The functions that tell of tensors, once torch is there. False: it is not, or is not as we know it. */
 bool tensor_ready(void);
@@ -40,6 +37,14 @@ bool tensor_is_exact(PyObject *object);
 
 /* All of it. False: it is no tensor, or has more dimensions than we take. Of a sparse one, the values that are stored. */
 bool tensor_facts(PyObject *tensor, struct tensor_facts *out);
+
+/* Where PyTorch keeps what it knows of a tensor: sizes, strides, type, storage, as so many bytes that are the same as long as these are.
+ * To ask for each of them by its own name takes longer than to look at all. NULL: not for this tensor. It is good as long as the
+ * tensor lives. */
+const void *tensor_body(PyObject *tensor);
+uint64_t tensor_body_hash(const void *body);                  /* never 0 */
+bool tensor_bodies_like(const void *body, const void *other); /* the same, but for the storage */
+void tensor_body_fetch(const void *body);                     /* soon it will be looked at; may be gone by now */
 
 /* For a tensor that was asked before: where its numbers are (0: not there), how many, and their version. */
 bool tensor_where(PyObject *tensor, uint64_t *address, int64_t *elements);
