@@ -8,6 +8,7 @@ import boundaries  # noqa: E402,F401
 import hostile  # noqa: E402,F401
 import kinds  # noqa: E402,F401
 import running  # noqa: E402,F401
+import trainers  # noqa: E402,F401
 import values  # noqa: E402,F401
 
 harness.main()
