@@ -373,11 +373,16 @@ static void strided(PyObject *tensor, struct tensor_facts *out) {
     snprintf(out->reason, sizeof out->reason, "no memory");
 }
 
+/* Its shape comes with its first input; until then it is an empty one that forbids to ask. */
+static bool has_no_shape_yet(PyObject *tensor) {
+  return !tensor_is_exact(tensor) && strncmp(py_class_name(tensor), "Uninitialized", 13) == 0;
+}
+
 bool tensor_facts(PyObject *tensor, struct tensor_facts *out) {
   char layout[32];
   memset(out, 0, offsetof(struct tensor_facts, shape));
   out->version = UINT64_MAX;
-  if (!tensor_is(tensor) || !dims_of(tensor, SIZE, out->shape, &out->ndim))
+  if (!tensor_is(tensor) || has_no_shape_yet(tensor) || !dims_of(tensor, SIZE, out->shape, &out->ndim))
     return false;
   text_of(tensor, texts[LAYOUT], layout, sizeof layout);
   dtype_of(tensor, out);
