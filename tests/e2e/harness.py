@@ -108,6 +108,27 @@ class Collector:
         self.process.wait()
 
 
+def collectors(folder):
+    """pids of collectors that keep a store below this folder: those that agents started, too."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                argv = f.read().split(b"\0")
+            here = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            continue
+        if argv[0].endswith(b"collectord") and (here.startswith(str(folder)) or str(folder).encode() in b" ".join(argv)):
+            found.append(int(pid))
+    return found
+
+
+def stop_collectors(folder):
+    for pid in collectors(folder):
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not collectors(folder), 20, "the private collector to end")
+
+
 class Store:
     """What cirron-query says of a store, as lists of dicts."""
 

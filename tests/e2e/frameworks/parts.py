@@ -74,10 +74,12 @@ class Part:
         return [(s["name"], s["attrs"].get("exception")) for s in self.spans if s["error"]]
 
 
-def run_parts(t, body, **env):
-    """The script without and with the agent: {name: Part}, in order."""
+def run_parts(t, body, plain=True, **env):
+    """The script without and with the agent: {name: Part}, in order. plain=False: with it alone."""
     t.collect()
-    plain, traced = t.both([t.python, t.script(BEGIN + body + "\nrun_parts()\n")], env=env)
+    command = [t.python, t.script(BEGIN + body + "\nrun_parts()\n")]
+    traced = t.both(command, env=env)[1] if plain else t.run(command, env=env)
+    t.check(plain or not traced.err, "stderr: " + traced.err[-600:])
     t.equal(traced.rc, 0, "exit status: " + traced.err[-600:])
     st = t.store()
     parts = {}

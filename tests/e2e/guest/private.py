@@ -1,8 +1,5 @@
 """The collector that the agent starts where none is: no child of the job, shared by its ranks, and ended by itself."""
-import os
-import signal
-
-from harness import COLLECTORD, PYTHONS, Store, clean_env, python_label, test, test_each, until
+from harness import COLLECTORD, PYTHONS, Store, clean_env, collectors, python_label, stop_collectors, test, test_each, until
 
 JOB = """
 import os, signal, sys, time
@@ -22,21 +19,6 @@ except ChildProcessError:
 """
 
 
-def collectors(folder):
-    """pids of collectors that keep a store below this folder."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                argv = f.read().split(b"\0")
-            here = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            continue
-        if argv[0].endswith(b"collectord") and (here.startswith(str(folder)) or str(folder).encode() in b" ".join(argv)):
-            found.append(int(pid))
-    return found
-
-
 def private(t, command, **more):
     env = {k: v for k, v in t.env(True).items() if k != "CIRRON_SOCKET"}
     env["XDG_RUNTIME_DIR"] = str(t.folder)
@@ -44,12 +26,6 @@ def private(t, command, **more):
     cwd = t.folder / "job"
     cwd.mkdir(exist_ok=True)
     return t.start(["env", "-i", *(f"{k}={v}" for k, v in env.items()), *command], False, cwd=cwd)
-
-
-def stop_all(t):
-    for pid in collectors(t.folder):
-        os.kill(pid, signal.SIGTERM)
-    until(lambda: not collectors(t.folder), 20, "the private collector to end")
 
 
 @test_each(PYTHONS, python_label)
@@ -62,7 +38,7 @@ def started_where_none_is(t, python):
         db = t.folder / "job" / ".cirron" / "traces.db"
         until(db.exists, 10, "the store")
     finally:
-        stop_all(t)
+        stop_collectors(t.folder)
     st = Store(db)
     t.equal([s["index"] for s in st.of("work")], [0, 1, 2], "scopes")
     t.equal([s["state"] for s in st.sessions], ["finished"], "state of the session")
@@ -77,7 +53,7 @@ def shared_by_ranks_that_start_together(t):
             t.equal((process.returncode, err), (0, ""), "status and stderr of a rank")
         t.check(len(collectors(t.folder)) <= 1, f"{len(collectors(t.folder))} collectors")
     finally:
-        stop_all(t)
+        stop_collectors(t.folder)
     st = Store(t.folder / "job" / ".cirron" / "traces.db")
     t.equal(sorted(s["rank"] for s in st.sessions), list(range(6)), "ranks of the sessions")
     t.equal(len(st.of("work")), 18, "scopes")
@@ -100,7 +76,7 @@ def a_folder_that_cannot_be_written(t):
     out, err = process.communicate(timeout=60)
     t.equal((process.returncode, out), (0, "no child 0 ''\n"), "status and output")
     t.check(len(err.splitlines()) <= 1, f"more than one line on stderr: {err!r}")
-    stop_all(t)
+    stop_collectors(t.folder)
 
 
 @test

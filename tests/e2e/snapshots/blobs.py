@@ -54,8 +54,8 @@ def odd():
     global model  # it outlives what reads it
     ci.watch(None)
     model = nn.ParameterDict({{
-        "half": nn.Parameter(torch.randn(7).half()), "bf16": nn.Parameter(torch.randn(7).bfloat16()), "turned": nn.Parameter(torch.randn(6, 5).t()),
-        "empty": nn.Parameter(torch.empty(0, 3)), "scalar": nn.Parameter(torch.tensor(2.5)), "bool": nn.Parameter(torch.tensor([True, False]), requires_grad=False),
+        "narrow": nn.Parameter(torch.randn(7).half()), "bf16": nn.Parameter(torch.randn(7).bfloat16()), "turned": nn.Parameter(torch.randn(6, 5).t()),
+        "empty": nn.Parameter(torch.empty(0, 3)), "scalar": nn.Parameter(torch.tensor(2.5)), "truth": nn.Parameter(torch.tensor([True, False]), requires_grad=False),
         "int64": nn.Parameter(torch.arange(5), requires_grad=False), "nan": nn.Parameter(torch.tensor([math.nan, math.inf, 1.0])),
         "every_other": nn.Parameter(torch.randn(40, 30)[::2, ::3]), "expanded": nn.Parameter(torch.randn(40, 1).expand(40, 6)),
         'a "name"\\\\ \\u00e9': nn.Parameter(torch.ones(2)), "filling": nn.Parameter(torch.randn(SIZE[1], SIZE[1]))}})
@@ -66,7 +66,7 @@ def odd():
         kept.append(told(copies(model)))
     ci.watch(None)
     return kept
-'''.replace('"bool"', '"truth"').replace('"half"', '"narrow"'), CIRRON_SNAPSHOTS="full", CIRRON_OUTPUT_DIR=t.folder / "out put")
+''', plain=False, CIRRON_SNAPSHOTS="full", CIRRON_OUTPUT_DIR=t.folder / "out put")
     files = look(t, t.folder / "out put" / "snapshots")
     t.equal(len(files), 3, "folders")
     for name, part in parts.items():
@@ -96,11 +96,11 @@ def dice():
     body += "random.seed(1)\nnp.random.seed(1)\n"
     seen = []
     for _ in range(2):
-        parts = snapshot_parts(t, body, CIRRON_SNAPSHOTS="sampled", CIRRON_SAMPLE_RATE=0.4, CIRRON_SAMPLE_SEED=77, CIRRON_OUTPUT_DIR=t.folder / "out")
+        parts = snapshot_parts(t, body, plain=False, CIRRON_SNAPSHOTS="sampled", CIRRON_SAMPLE_RATE=0.4, CIRRON_SAMPLE_SEED=77, CIRRON_OUTPUT_DIR=t.folder / "out")
         st = parts["dice"].st
         last = max(s["start_ns"] for s in st.of("dice"))
         scope, = [s for s in st.of("dice") if s["start_ns"] == last]
-        snapshots = st.snapshots.below(scope)
+        snapshots = parts["dice"].all.below(scope)
         began = next(e["index"] for e in st.inside(scope, "epoch"))
         seen.append({s.span["index"] - began: {r["mode"] for r in s.rows.values()} for s in snapshots})
     both = set(seen[0]) & set(seen[1])  # so many in a moment are not all stored
@@ -140,7 +140,7 @@ def many():
     kept = trained(model, sgd(model), rows(), 6)
     print(ci.health()["snapshot_blob_drop_count"] if AGENT else "", file=open(sys.argv[0] + ".drops", "a"))
     return kept
-''', CIRRON_SNAPSHOTS="full", CIRRON_SNAPSHOT_MAX_BYTES=60_000, CIRRON_OUTPUT_DIR=t.folder / "out")
+''', plain=False, CIRRON_SNAPSHOTS="full", CIRRON_SNAPSHOT_MAX_BYTES=60_000, CIRRON_OUTPUT_DIR=t.folder / "out")
     files = look(t, t.folder / "out" / "snapshots")
     newest = [os.path.basename(folder_of(next(iter(s.rows.values()))["blob_uri"])) for s in parts["many"].snapshots]
     t.equal(sorted(files), sorted(newest[-len(files):]), "which are left")

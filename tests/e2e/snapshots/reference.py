@@ -183,13 +183,12 @@ def compare(t, what, snapshots, own, torn=False):
             t.check(not wrong, f"{here}, {name}: {'; '.join(wrong)[:300]}")
 
 
-def snapshot_parts(t, body, **env):
-    """{name: Part} with `snapshots` of each."""
+def snapshot_parts(t, body, plain=True, **env):
+    """{name: Part} with `snapshots` of each. plain: the script is run without the agent, too."""
     env = {"CIRRON_SNAPSHOT_WAIT_MS": 60000, **env}
     t.collect()
-    parts = run_parts(t, SCRIPT + body, COLLECTOR=t.collector.process.pid, **env)
+    parts = run_parts(t, SCRIPT + body, plain, COLLECTOR=t.collector.process.pid, **env)
+    snapshots = Snapshots(next(iter(parts.values())).st)
     for part in parts.values():
-        of_store = part.st.__dict__.setdefault("snapshots", None) or Snapshots(part.st)
-        part.st.snapshots = of_store
-        part.snapshots = of_store.below(part.st.of(part.name)[0])
+        part.all, part.snapshots = snapshots, snapshots.below(part.st.of(part.name)[0])
     return parts

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 
 from boundaries import MODELS, all_as_told
-from harness import Collector, Skip, test, test_each, until
+from harness import Collector, Skip, stop_collectors, test, test_each, until
 from parts import BEGIN
 from reference import SCRIPT, Snapshots, compare, snapshot_parts
 from values import SIZES
@@ -72,9 +72,9 @@ def steps():
             steps.append(copies(model))
         epochs.append(told(steps[-1]))
     return [epochs, [told(k) for k in steps[2::3]]]
-''', CIRRON_SNAPSHOT_STEPS=3)
+''', plain=False, CIRRON_SNAPSHOT_STEPS=3)
     epochs, steps = parts["steps"].own
-    snapshots = parts["steps"].st.snapshots
+    snapshots = parts["steps"].all
     compare(t, "epochs", by_reason(snapshots, "epoch"), epochs)
     compare(t, "steps", by_reason(snapshots, "steps"), steps)
     t.equal([p["step"] for p in snapshots.passes if p["reason"] == "steps"], [2, 5, 8], "indices of steps")
@@ -100,10 +100,10 @@ def small():
 @part
 def large():
     return all_of(''' + LARGE + ''')
-''', **more)
+''', plain=False, **more)
     for name, part in parts.items():
         compare(t, name, part.snapshots, part.own, torn=transport == "auto")
-    t.equal({p["own"] for p in parts["large"].st.snapshots.passes} - {1}, set() if transport == "socket" else {0}, "who computes")
+    t.equal({p["own"] for p in parts["large"].all.passes} - {1}, set() if transport == "socket" else {0}, "who computes")
 
 
 @test
@@ -278,7 +278,7 @@ def flushed():
     kept = trained(model, sgd(model), loader)
     ci.flush()
     return kept
-''')
+''', plain=False)
     t.equal(len(parts), 2, "parts")
     job = Job(t, f'''
 ci.profile(output="none")
@@ -320,3 +320,37 @@ for epoch in range(2):
             compare(t, how, got, own[:len(got)], torn=True)
         else:
             compare(t, how or "end", got, own)
+
+
+class Private:
+    def __init__(self, db):
+        self.db = db
+
+
+@test
+def collector_that_is_just_starting(t):
+    """The one that the agent starts itself: the first epochs end before it listens."""
+    env = {k: v for k, v in t.env(True).items() if k != "CIRRON_SOCKET"}
+    env.update(XDG_RUNTIME_DIR=str(t.folder), CIRRON_SNAPSHOT_WAIT_MS="60000")
+    here = t.folder / "job"
+    here.mkdir()
+    script = t.script(TALK + f'''
+model, loader = {LARGE}
+ci.watch(model)
+say(trained(model, sgd(model), loader, 3))
+say(ci.health()["snapshot_count"])
+''')
+    job = t.start(["env", "-i", *(f"{k}={v}" for k, v in env.items()), t.python, script], False, cwd=here)
+    try:
+        out, err = job.communicate(timeout=90)
+        t.equal((job.returncode, err), (0, ""), "exit status")
+        own, count = map(json.loads, out.splitlines())
+        t.equal(count, 3, "snapshots taken")
+        t.last_traced = job.pid
+        stores = until(lambda: list(t.folder.rglob("*.db")), what="a store")
+        t.collector = Private(stores[0])
+        until(lambda: passes(t) == count, what="the snapshots in the store")
+        compare(t, "private", Snapshots(t.store()).below(), own)
+    finally:
+        t.collector = None
+        stop_collectors(t.folder)

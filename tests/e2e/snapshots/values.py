@@ -134,7 +134,7 @@ def lbfgs():
 ''')
     for name, part in parts.items():
         compare(t, name, part.snapshots, part.own)
-    own = {p["own"] for p in parts["plain_loop"].st.snapshots.passes}
+    own = {p["own"] for p in parts["plain_loop"].all.passes}
     t.equal(own, {int(size == "small")}, "who computed it")
 
 
