@@ -81,7 +81,7 @@ works=$!
 beside+=("$works")
 
 short=(collectord dist)
-long=(guest module torch frameworks transport) # the longest are not to be the last
+long=(guest module torch snapshots frameworks transport) # the longest are not to be the last
 [ -n "$there" ] && for name in "${short[@]}"; do
   e2e "$name"
 done

@@ -2,9 +2,9 @@
 # The suites of frameworks with other Pythons and other builds of torch than `make check` has. Called by `make check-matrix`. Ends like it.
 #
 #   3.12, 3.13    an environment of each of these Pythons that is here, .venv-3.12 and so on, with what requirements.txt pins:
-#                 torch, frameworks, ranks; the judge, where JUDGE is
+#                 torch, snapshots, frameworks, ranks; the judge, where JUDGE is
 #   debian        the system's own python3-torch, which DEBIAN_TORCH=1 installs: torch, and the judge
-#   tensorflow    .venv-tensorflow, with what requirements-tensorflow.txt pins and the packages of .venv: frameworks
+#   tensorflow    .venv-tensorflow, with what requirements-tensorflow.txt pins and the packages of .venv: frameworks, snapshots
 #
 #   MATRIX="3.12 tensorflow" tests/run_matrix.sh    only these
 set -u
@@ -47,7 +47,7 @@ for version in 3.12 3.13; do
   elif ! venv ".venv-$version" "$python"; then
     failed "$version" ".venv-$version could not be made"
   else
-    for name in torch frameworks ranks; do
+    for name in torch snapshots frameworks ranks; do
       e2e "$version" "$name" "$python" "$PWD/.venv-$version/bin/python"
     done
     judge "$version" ".venv-$version/bin/python"
@@ -75,7 +75,9 @@ if chosen tensorflow; then
   elif ! venv .venv-tensorflow "$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" "$pins" .venv; then
     failed tensorflow ".venv-tensorflow could not be made"
   else
-    e2e tensorflow frameworks "${found%%$'\n'*}" "$PWD/.venv/bin/python" TENSORFLOW_PYTHON="$PWD/.venv-tensorflow/bin/python"
+    for name in frameworks snapshots; do
+      e2e tensorflow "$name" "${found%%$'\n'*}" "$PWD/.venv/bin/python" TENSORFLOW_PYTHON="$PWD/.venv-tensorflow/bin/python"
+    done
   fi
 fi
 sums
