@@ -9,7 +9,7 @@
  * which nothing was sent waits for the next tick instead (many threads at once fill the socket faster than it is read).
  * Where the memory is not shared (session.by_messages), all that follows the Hello goes through the buffer of pump.c, which keeps
  * what the socket does not take.
- * What a collector sends is read and thrown away, but for what pump.c waits for: no command is defined for this version.
+ * What a collector sends is read and thrown away, but for what pump.c waits for.
  */
 #include "link.h"
 

@@ -56,7 +56,6 @@ enum { /* field numbers of proto/cirron.proto */
        COUNTERS_OVERHEAD = 9,
        COMMITTED_RING_NO = 1,
        COMMITTED_POSITION = 2,
-       COMMAND_NUMBER = 3,
 };
 
 static_assert(PACK_ROOM + BATCH_REST <= LINK_MAX_MESSAGE, "a record of any kind is a message");
@@ -408,9 +407,9 @@ static bool on_command(const uint8_t *p, const uint8_t *end) {
     p = p && (tag & 7) == 0 ? varint_get(p, end, &value) : NULL;
     if (!p)
       return false;
-    if (tag >> 3 == COMMAND_NUMBER)
-      __atomic_store_n(&segment_get()->snapshot_wanted, value, __ATOMIC_RELAXED);
   }
+  __atomic_add_fetch(&segment_get()->snapshot_wanted, 1,
+                     __ATOMIC_RELAXED); /* collectors that follow one another count anew each */
   return true;
 }
 

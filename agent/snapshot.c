@@ -52,6 +52,7 @@ static struct {
   bool raw;             /* the one that is due has raw tensors */
   bool in_place;        /* gradients are changed where they are: they are read first, otherwise last */
   struct due due;
+  bool spool_waits;       /* the spool has not got the present one yet */
   uint64_t last_epoch;    /* span of the last one that was taken */
   uint64_t number;        /* of the last request */
   uint32_t torn;          /* entries of it */
@@ -112,7 +113,8 @@ static void observe_zero(bool on) {
 /* --- what is due --------------------------------------------------------------------------------------------------------- */
 
 static void epoch_over(const struct span *span) {
-  if (snap.mode == ENV_SNAPSHOTS_OFF || span->id == snap.last_epoch)
+  bool asked = snapshot_due && snap.due.reason != SNAPSHOT_EPOCH; /* that is not forgotten for an epoch */
+  if (snap.mode == ENV_SNAPSHOTS_OFF || span->id == snap.last_epoch || asked)
     return;
   snap.due = (struct due){span->id, span->index, loop_last_step, SNAPSHOT_EPOCH};
   snapshot_due = true;
@@ -222,7 +224,7 @@ static uint32_t write_kind(const struct list_item *items, uint32_t count, bool g
   for (uint32_t i = 0; i < count; i++)
     if (!gradients)
       to[n++] = entry_of(&items[i]);
-    else if (items[i].grad)
+    else if (items[i].has_grad)
       to[n++] = gradient_entry(&items[i]);
   return n;
 }
@@ -255,6 +257,10 @@ static void flag_torn(const struct snapshot_area *area, unsigned what, uint32_t 
   }
 }
 
+static bool is_read(const struct snapshot_area *area) {
+  return __atomic_load_n(&area->finished, __ATOMIC_ACQUIRE) == area->number;
+}
+
 /* The spool has a copy of its own, if there is one. */
 static void to_spool(const struct snapshot_area *area) {
   struct spool_snapshot *copy = sink_wants_snapshots() ? spool_snapshot_copy(area, blob_uri()) : NULL;
@@ -262,12 +268,22 @@ static void to_spool(const struct snapshot_area *area) {
     (void)sink_snapshot(copy);
 }
 
+/* One that waited until it was known which files there are. */
+static void spool_late(void) {
+  const struct snapshot_area *area = snapshot_area_get();
+  if (snap.spool_waits && area)
+    to_spool(area);
+  snap.spool_waits = false;
+}
+
 /* All is said of the request. */
 static void settle(struct snapshot_area *area) {
   area->torn = snap.torn;
   snap.counts.torn += snap.torn;
   __atomic_store_n(&area->settled, area->number, __ATOMIC_RELEASE);
-  to_spool(area);
+  snap.spool_waits = (area->flags & SNAPSHOT_BLOBS) && !is_read(area); /* it is not known yet whether there are files */
+  if (!snap.spool_waits)
+    to_spool(area);
   list_let_go();
 }
 
@@ -285,10 +301,6 @@ static void settle_half(struct snapshot_area *area, unsigned what, uint32_t done
   snapshot_reads &= ~what;
   if (!snapshot_reads)
     settle(area);
-}
-
-static bool is_read(const struct snapshot_area *area) {
-  return __atomic_load_n(&area->finished, __ATOMIC_ACQUIRE) == area->number;
 }
 
 /* Waits for so many entries. False: the session is another one by now. */
@@ -314,25 +326,45 @@ static bool wait_for(struct snapshot_area *area, uint32_t want) {
   return true;
 }
 
-/* After a wait: where there is nobody to read it, it is read here. How many are done. */
-static uint32_t conclude(struct snapshot_area *area, uint32_t want) {
-  uint32_t done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE);
+/* After a wait: where there is nobody to read it, it is read here, as far as it is still what was listed. False: the session is another
+ * one by now. */
+static bool conclude(struct snapshot_area *area, uint32_t want, uint32_t *done) {
+  *done = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE);
   bool refused = __atomic_load_n(&area->refused, __ATOMIC_ACQUIRE) != 0;
-  if (done >= want || (is_read(area) && !refused) || (!refused && link_connected()))
-    return done;
+  if (*done >= want || (is_read(area) && !refused) || (!refused && link_connected()))
+    return true;
   snap.refused |= refused;
   snap.counts.own++;
-  own_read(done);
-  return area->count;
+  if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
+    list_look_gradients();
+  if (snapshot_reads & SNAPSHOT_READS_WEIGHTS)
+    list_look_tensors();
+  bool same = own_read(*done);
+  *done = area->count;
+  return same;
 }
 
-static void wait_half(unsigned what) {
+/* False: the session is another one by now, and so may be whoever is busy. */
+static bool wait_half(unsigned what) {
   struct snapshot_area *area = snapshot_area_get();
+  uint32_t done;
   if (!(snapshot_reads & what))
-    return;
+    return true;
   uint32_t want = half_of(area, what).to;
-  if (wait_for(area, want))
-    settle_half(area, what, conclude(area, want));
+  if (!wait_for(area, want) || !conclude(area, want, &done))
+    return false;
+  settle_half(area, what, done);
+  return true;
+}
+
+/* A refusal that came when nobody waited for it any more: the request is brought to its end. */
+static void give_up(struct snapshot_area *area) {
+  struct snapshot_result *results = snapshot_area_results();
+  snap.refused = true;
+  for (uint32_t i = __atomic_load_n(&area->done, __ATOMIC_ACQUIRE); i < area->count; i++)
+    results[i] = (struct snapshot_result){.error = ECANCELED};
+  area->flags |= SNAPSHOT_OWN;
+  __atomic_store_n(&area->finished, area->number, __ATOMIC_RELEASE);
 }
 
 void snapshot_wait(unsigned what) {
@@ -343,12 +375,11 @@ void snapshot_wait(unsigned what) {
   struct cost_timing cost = cost_rare();
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
-  if (what & SNAPSHOT_READS_GRADIENTS)
-    wait_half(SNAPSHOT_READS_GRADIENTS);
-  if (what & SNAPSHOT_READS_WEIGHTS)
-    wait_half(SNAPSHOT_READS_WEIGHTS);
+  bool same = !(what & SNAPSHOT_READS_GRADIENTS) || wait_half(SNAPSHOT_READS_GRADIENTS);
+  same = same && (!(what & SNAPSHOT_READS_WEIGHTS) || wait_half(SNAPSHOT_READS_WEIGHTS));
   py.PyErr_Restore(type, value, trace);
-  snap.busy = false;
+  if (same)
+    snap.busy = false;
   cost_end(&cost);
   errno = saved;
 }
@@ -443,6 +474,19 @@ static void write_request(struct snapshot_area *area, const struct due *due, uin
   snap.counts.list_ns += now - began;
 }
 
+static bool is_on(void) {
+  return snap.mode != ENV_SNAPSHOTS_OFF && !session_env.overhead_check;
+}
+
+/* Not now. What somebody asked for stays due. */
+static void skip(const struct due *due) {
+  snap.counts.skipped++;
+  if (due->reason != SNAPSHOT_COMMAND || snapshot_due)
+    return;
+  snap.due = *due;
+  snapshot_due = true;
+}
+
 /* Is somebody still at the one before? */
 static bool is_taken(void) {
   const struct snapshot_area *area = snapshot_area_get();
@@ -468,14 +512,19 @@ static void take(const struct due *due) {
   int r = list_make();
   if (r < 0 || !session_get() || session_get()->prefix != prefix) {
     snap.counts.skipped += r != -ENOENT;
+    list_let_go();
     return;
   }
   struct list_item *items = list_items(&count, &gradients);
   bool shared = !session_get()->by_messages, small = is_small(items, count, gradients);
   bool own = small || snap.refused || !shared || !link_connected() || list_own();
   r = snapshot_area_take(prefix, count + gradients, list_area_text(), list_text_number(), shared);
+  if (r == -EBUSY && !link_connected()) { /* they wait for a collector that may never come */
+    snapshot_area_give_up_oldest();
+    r = snapshot_area_take(prefix, count + gradients, list_area_text(), list_text_number(), shared);
+  }
   if (r < 0) {
-    snap.counts.skipped++;
+    skip(due);
     list_let_go();
     return;
   }
@@ -492,8 +541,11 @@ static void take(const struct due *due) {
   snapshot_reads = SNAPSHOT_READS_WEIGHTS | (gradients ? SNAPSHOT_READS_GRADIENTS : 0);
   if (own) {
     snap.counts.own += !small;
-    own_read(0);
+    if (!own_read(0))
+      return;
     snapshot_reads = 0;
+    flag_torn(area, SNAPSHOT_READS_GRADIENTS, area->count);
+    flag_torn(area, SNAPSHOT_READS_WEIGHTS, area->count);
     settle(area);
     snap.counts.own_ns += area->read_ns;
   } else {
@@ -502,7 +554,7 @@ static void take(const struct due *due) {
   register_exit();
   link_snapshot();
   if (snapshot_reads)
-    list_hold(); /* while the reader begins */
+    list_sample(); /* while the reader begins */
 }
 
 void snapshot_take(void) {
@@ -510,19 +562,29 @@ void snapshot_take(void) {
   if (snap.busy || !py_in_main())
     return;
   snapshot_due = false;
-  if (snap.mode == ENV_SNAPSHOTS_OFF || !session_get() || session_is_worker() || session_env.overhead_check)
+  struct due due = snap.due;
+  if (!is_on() || !session_get() || session_is_worker())
     return;
   int saved = errno;
   struct cost_timing cost = cost_rare();
+  uint64_t prefix = session_get()->prefix;
   if (snapshot_reads)
     snapshot_wait(SNAPSHOT_READS_ALL);
-  struct due due = snap.due;
+  if (snap.busy || !is_on() || !session_get() || session_get()->prefix != prefix) { /* what others did meanwhile */
+    cost_end(&cost);
+    errno = saved;
+    return;
+  }
+  spool_late();
   snap.busy = true;
   py.PyErr_Fetch(&type, &value, &trace);
   link_tick(clock_system());
   snap.raw = blob_wanted(snap.mode, snap.sample_rate); /* whether or not it is left out: the same epochs in each run */
+  struct snapshot_area *area = snapshot_area_get();
+  if (area && !is_read(area) && !snapshot_reads && __atomic_load_n(&area->refused, __ATOMIC_ACQUIRE))
+    give_up(area);
   if (is_taken() || is_too_dear(&due))
-    snap.counts.skipped++;
+    skip(&due);
   else if (is_of_use())
     take(&due);
   py.PyErr_Restore(type, value, trace);
@@ -540,13 +602,18 @@ void snapshot_poll(void) {
 void snapshot_finish(void) {
   snapshot_check();
   snapshot_fence(SNAPSHOT_READS_ALL);
+  struct snapshot_area *area = snapshot_area_get();
+  if (snap.spool_waits && !snap.busy && area && py_in_main()) {
+    snap.busy = true;
+    bool same = wait_for(area, SNAPSHOT_WHOLE); /* for the files */
+    if (same) {
+      snap.busy = false;
+      spool_late();
+    }
+  }
 }
 
 /* --- settings ------------------------------------------------------------------------------------------------------------ */
-
-static bool is_on(void) {
-  return snap.mode != ENV_SNAPSHOTS_OFF && !session_env.overhead_check;
-}
 
 void snapshot_seek(void) {
   models_sought = is_on();
@@ -570,7 +637,7 @@ void snapshot_start(void) {
 void snapshot_forget(void) {
   snapshot_reads = 0;
   snapshot_due = false;
-  snap.busy = snap.refused = false;
+  snap.busy = snap.refused = snap.spool_waits = false;
   snap.last_epoch = snap.number = snap.steps = snap.wanted = 0;
   snap.counts = (struct snapshot_counts){0};
   snapshot_area_forget();

@@ -141,6 +141,12 @@ int snapshot_area_take(uint64_t session, uint32_t entries, size_t text_bytes, ui
   return 1;
 }
 
+void snapshot_area_give_up_oldest(void) {
+  struct snapshot_asked asked;
+  if (snapshot_area_asked(0, &asked))
+    snapshot_area_stored(asked.area);
+}
+
 struct snapshot_area *snapshot_area_get(void) {
   return now ? now->shm : NULL;
 }

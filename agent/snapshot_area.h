@@ -25,6 +25,9 @@ struct snapshot_entry *snapshot_area_entries(void);
 struct snapshot_result *snapshot_area_results(void);
 char *snapshot_area_text(void);
 
+/* Of those that wait for the store, the one with the smallest number is not waited for any more. */
+void snapshot_area_give_up_oldest(void);
+
 /* The text, written from its beginning on: names and dimensions, each giving the offset of what it put there. Room was asked for.
  * What was written up to snapshot_area_text_keep stays from one request to the next. */
 void snapshot_area_text_begin(void); /* after what was kept, if this text is there */

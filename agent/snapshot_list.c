@@ -37,6 +37,8 @@ static struct {
   size_t text_len, text_room, names_len;
   int64_t *dims;
   uint32_t dims_count, dims_room;
+  size_t text_base;
+  uint32_t dims_base; /* of both, when all was described for the first time */
   uint64_t text_number, names_hash;
   bool is_new, own, several;
 } list;
@@ -94,7 +96,7 @@ static void let_go_gradient(struct list_item *item) {
 }
 
 static void let_go_item(struct list_item *item, bool walked) {
-  PyObject *tensor = !walked || item->held ? item->tensor : NULL;
+  PyObject *tensor = item->held ? item->tensor : NULL;
   let_go_gradient(item);
   item->held = false;
   if (!walked)
@@ -195,10 +197,16 @@ static void ask_gradient(struct list_item *item, PyObject *tensor) {
   }
   py.PyErr_Clear();
   item->odd = malloc(sizeof *item->odd);
-  if (item->odd && !tensor_facts(grad, &item->odd->facts))
+  if (!item->odd) { /* no memory: it is left out */
+    let_go_gradient(item);
+    item->has_grad = false;
+    list.gradients--;
+    return;
+  }
+  if (!tensor_facts(grad, &item->odd->facts))
     no_tensor(grad, &item->odd->facts);
-  item->grad_address = item->odd ? item->odd->facts.address : 0;
-  item->grad_version = item->odd ? item->odd->facts.version : UINT64_MAX;
+  item->grad_address = item->odd->facts.address;
+  item->grad_version = item->odd->facts.version;
 }
 
 /* --- arrays of other frameworks ------------------------------------------------------------------------------------------ */
@@ -314,9 +322,13 @@ static PyObject *values_of(PyObject *object, struct tensor_facts *facts) {
 }
 
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts) {
-  PyObject *object = gradient ? item->grad : item->tensor, *guard = object ? tensor_unheard() : NULL;
-  PyObject *values = object ? values_of(object, facts) : NULL;
+  PyObject *object = gradient ? item->grad : item->tensor;
+  if (!object)
+    return NULL;
+  py.Py_IncRef(object);
+  PyObject *guard = tensor_unheard(), *values = values_of(object, facts);
   tensor_heard(guard);
+  py.Py_DecRef(object);
   return values;
 }
 
@@ -367,15 +379,15 @@ static uint64_t sample_gradient(const struct list_item *item) {
 static void look_at(struct list_item *item, PyObject *tensor) {
   if (item->reason || (tensor && !tensor_is(tensor)))
     return; /* not to be told */
-  item->torn =
-      !tensor || !is_untouched(tensor, item->address, item->version) || sample_item(item, item->address) != item->sample;
+  item->torn = !tensor || !is_untouched(tensor, item->address, item->version) ||
+               (item->sampled && sample_item(item, item->address) != item->sample);
   py.PyErr_Clear();
 }
 
 static void look_at_gradient(struct list_item *item) {
   if (item->grad && !(item->odd && item->odd->facts.reason[0]))
-    item->grad_torn =
-        !is_untouched(item->grad, item->grad_address, item->grad_version) || sample_gradient(item) != item->grad_sample;
+    item->grad_torn = !is_untouched(item->grad, item->grad_address, item->grad_version) ||
+                      (item->sampled && sample_gradient(item) != item->grad_sample);
   py.PyErr_Clear();
 }
 
@@ -389,7 +401,7 @@ static PyObject *model_gone(PyObject *self, PyObject *reference) {
     struct model *m = &list.models[i];
     if (m->reference != reference)
       continue;
-    m->done = area ? __atomic_load_n(&area->done, __ATOMIC_ACQUIRE) : 0;
+    m->done = area && snapshot_reads ? __atomic_load_n(&area->done, __ATOMIC_ACQUIRE) : 0;
     PyObject *guard = tensor_unheard();
     for (uint32_t k = m->from; k < m->to && k < list.count; k++) {
       if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
@@ -532,7 +544,8 @@ static uint32_t model_at(uint32_t item) {
 
 /* Were these the tensors of the last listing, too? Then their names are the same, and there is less to ask. */
 static bool is_same_list(const struct walk *walk) {
-  if (walk->count != list.count || walk->names_hash != list.names_hash)
+  bool grown = list.text_len > 2 * list.text_base + (1u << 16) || list.dims_count > 2 * list.dims_base + (1u << 13);
+  if (walk->count != list.count || walk->names_hash != list.names_hash || grown) /* what is asked anew is described anew */
     return false;
   for (uint32_t i = 0; i < list.count; i++)
     if (list.items[i].tensor != walk->found[i] || list.items[i].model != model_at(i))
@@ -566,7 +579,7 @@ static int begin_anew(const struct walk *walk) {
 static int ask(struct list_item *item, PyObject *tensor, bool known) {
   struct tensor_facts facts;
   item->tensor = tensor;
-  item->torn = item->grad_torn = false;
+  item->torn = item->grad_torn = item->sampled = false;
   if (known && same_as_before(item, tensor)) {
     item->version = tensor_version(tensor);
   } else {
@@ -591,10 +604,15 @@ static int ask_all(struct walk *walk, bool known) {
     if (known)
       look_ahead(i);
     r = ask(&list.items[i], walk->found[i], known);
-    if (!r && !walked_item(&list.items[i]))
+    list.items[i].held = !r;
+    if (!r)
       py.Py_IncRef(walk->found[i]);
   }
   list.text_number += list.is_new;
+  if (!known) {
+    list.text_base = list.text_len;
+    list.dims_base = list.dims_count;
+  }
   return r;
 }
 
@@ -615,12 +633,14 @@ int list_make(void) {
     add_models(&walk, models);
   }
   PyObject *guard = tensor_unheard();
-  bool collects = py.PyGC_Disable && py.PyGC_Disable(); /* else all those gradients are a reason to look through everything there is */
+  bool collects =
+      py.PyGC_Disable && py.PyGC_Disable(); /* else all those gradients are a reason to look through everything there is */
   int r = walk.failed ? -ENOMEM : walk.count == 0 ? -ENOENT : ask_all(&walk, known);
   if (collects)
     (void)py.PyGC_Enable(); /* cannot fail */
   tensor_heard(guard);
   if (r) {
+    list_let_go();
     list.count = 0;
     forget_models();
   }
@@ -702,14 +722,12 @@ static void each(void (*visit)(struct list_item *item, PyObject *tensor)) {
   py.PyErr_Clear();
 }
 
-void list_hold(void) {
+void list_sample(void) {
   for (uint32_t i = 0; i < list.count; i++) {
     struct list_item *item = &list.items[i];
     item->sample = sample_item(item, item->address);
     item->grad_sample = item->grad ? sample_gradient(item) : 0;
-    if (walked_item(item))
-      py.Py_IncRef(item->tensor);
-    item->held = true;
+    item->sampled = true;
   }
 }
 

@@ -1,7 +1,7 @@
 /* Which tensors a snapshot is of, as a list that is kept from one snapshot to the next, because most of what it says stays as it is.
  *
- * GIL held. Gradients are held from the listing until list_let_go, because scripts drop them when they like, and so are tensors that
- * were listed by code of the script; others where it is asked for (list_hold), and no longer than their model lives. No error is left.
+ * GIL held. Tensors and gradients are held from the listing until list_let_go, because scripts drop them when they like; but no longer than
+ * their model lives. No error is left.
  */
 #ifndef CIRRON_SNAPSHOT_LIST_H
 #define CIRRON_SNAPSHOT_LIST_H
@@ -32,6 +32,7 @@ struct list_item {
   bool contiguous, torn, grad_torn;
   bool has_grad; /* it had one at the listing */
   bool held;     /* the tensor is owned */
+  bool sampled;  /* list_sample() was there */
 };
 
 /* Lists what there is now. 0; -ENOENT: there is no model; or another negative errno. May run code of the script where a model is of
@@ -52,9 +53,8 @@ bool list_own(
 /* The numbers of an item that no other process can read, in host memory: an object to be given back, and the facts; NULL: there are none. */
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts);
 
-/* For somebody who reads from now on: tensors are held until list_let_go, or until their model goes, and some of their numbers are
- * remembered, so that it can be seen whether they change. */
-void list_hold(void);
+/* For somebody who reads from now on: some of their numbers are remembered, so that it can be seen whether they change. */
+void list_sample(void);
 /* Looks which tensors, or gradients, are not what they were at the listing. Not those of a model that is gone. */
 void list_look_gradients(void);
 void list_look_tensors(void);

@@ -6,7 +6,7 @@
 #include "../proto/tensor_read.h"
 
 #define SAMPLES 8
-#define ONE_LINE 64u /* a tensor so small is one look: there may be thousands */
+#define ONE_LINE 64u /* a tensor so small is looked at as a whole */
 
 static uint64_t one(uint64_t address, size_t item_bytes) {
   uint64_t number = 0;
@@ -26,8 +26,12 @@ uint64_t snapshot_sample(uint64_t address, size_t item_bytes, unsigned ndim, con
     step[i] = strides ? strides[i] : elements;
   if (elements == 0)
     return 0;
-  if ((uint64_t)elements * item_bytes <= ONE_LINE)
-    return mixed(1, one(address, item_bytes));
+  if (!strides && (uint64_t)elements * item_bytes <= ONE_LINE) {
+    uint64_t all = 1;
+    for (int64_t i = 0; i < elements; i++)
+      all = mixed(all, one(address + (uint64_t)i * item_bytes, item_bytes));
+    return all;
+  }
   uint64_t sample = 1;
   for (int64_t k = 0; k < SAMPLES; k++) { /* from the first one to the last, along the diagonal */
     int64_t at = 0;

@@ -135,8 +135,7 @@ static bool find(PyObject *module) {
 bool tensor_ready(void) {
   PyObject *module = torch.tried ? NULL : py_module("torch");
   if (module) {
-    torch.tried = true;
-    find(module);
+    torch.tried = find(module); /* another thread may be importing it just now */
     py.Py_DecRef(module);
   }
   return torch.base != NULL;

@@ -133,7 +133,8 @@ static void put_attrs(struct out *out, const struct spool_snapshot *s, const str
 static void put_record(struct out *out, const struct spool_snapshot *s, uint32_t i, uint64_t wall_ns) {
   const struct snapshot_entry *e = &entries_of(s)[i];
   const struct snapshot_result *r = &results_of(s)[i];
-  bool in_blob = r->flags & SNAPSHOT_IN_BLOB && s->blobs[0], torn = e->flags & SNAPSHOT_TORN || i >= s->area.torn_from;
+  bool in_blob = r->flags & SNAPSHOT_IN_BLOB && s->blobs[0] && s->area.blobs & (e->flags & SNAPSHOT_GRADIENT ? 2u : 1u),
+       torn = e->flags & SNAPSHOT_TORN || i >= s->area.torn_from;
   const char *mode = s->area.flags & SNAPSHOT_SAMPLED ? "sampled" : "full";
   out_puts(out, "{\"id\":");
   out_id(out, s->area.first_record + i);

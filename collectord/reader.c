@@ -168,6 +168,11 @@ static void ended(struct pass *p, int err) {
   area_set_refused(p->area, p->refused);
 }
 
+/* Has the process begun to compute itself, because it lost sight of us? Then what it says counts. */
+static bool is_its_own(const struct pass *p) {
+  return __atomic_load_n(&area_head(p->area)->flags, __ATOMIC_ACQUIRE) & SNAPSHOT_OWN;
+}
+
 /* As far as one turn goes. True: there is more to read. */
 static bool read_some(struct reading *r) {
   struct pass *p = r->pass;
@@ -179,8 +184,14 @@ static bool read_some(struct reading *r) {
     err = read_ahead(r);
     if (!err)
       err = read_one(r, i, &result);
+    if (!err && is_its_own(p)) /* what was read just now may have been changed by then */
+      err = -ECANCELED;
     if (!err)
       put_result(r, i, &result);
+  }
+  if (is_its_own(p)) {
+    p->head.flags |= SNAPSHOT_OWN;
+    return false;
   }
   area_set_done(p->area, p->at, true);
   p->read_ns += clock_monotonic_ns() - from;

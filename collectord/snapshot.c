@@ -128,7 +128,8 @@ int snapshots_sent(struct session *session, const Cirron__SnapshotSent *sent) {
     append(all, all->sent);
   } else {
     log_limited(LOG_SNAPSHOT, "snapshot", err, "pid %d: a snapshot is left out", (int)session->pid);
-    all->sent_stored = sent->number; /* it would not be otherwise a second time */
+    if (!all->first)
+      all->sent_stored = sent->number; /* it would not be otherwise a second time */
     pass_free(all->sent);
   }
   all->sent = NULL;
@@ -232,17 +233,16 @@ bool snapshots_dirty(const struct session *session) {
 
 static int write_pass(struct session *s, struct pass *p, struct store *store, uint32_t *room) {
   int err = 0;
-  if (!p->written)
-    p->torn = 0;
   for (; !err && *room && p->written < p->head.count; p->written++) {
-    bool torn = snapshot_row_torn(p, p->written);
-    p->torn += torn;
-    if (p->again && !torn)
+    if (p->again && !snapshot_row_torn(p, p->written))
       continue;
     err = snapshot_row_write(s, p, p->written, store);
     --*room;
   }
   if (!err && p->written == p->head.count) {
+    p->torn = 0;
+    for (uint32_t i = 0; i < p->head.count; i++)
+      p->torn += snapshot_row_torn(p, i);
     err = snapshot_rows_end(s, p, store);
     p->all = !err;
   }

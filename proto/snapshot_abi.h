@@ -4,7 +4,7 @@
  *   [struct snapshot_area, one page][entries x struct snapshot_entry][entries x struct snapshot_result][text]
  *
  * The process writes all of a request - entries, text, the `request` part of the area - and then says SnapshotRequest with its number.
- * collectord copies the entries once, trusts nothing in them, and reads the tensors in their order, gradients first, out of the process's
+ * collectord copies the entries once, trusts nothing in them, and reads the tensors in their order out of the process's
  * memory. After each one it writes the result, then raises `done` (release) and wakes who waits there (a futex). After the last it sets
  * `finished` to the request's number. A process that finds out that it cannot be read, or has no reader, does all of this itself;
  * then SNAPSHOT_OWN is set in `flags`, and collectord just keeps what is there once it is finished.
@@ -73,7 +73,7 @@ struct snapshot_area {
   uint64_t first_record;
   uint64_t ts_ns;            /* when the tensors were as they are recorded */
   int64_t epoch, step;       /* indices, or SPAN_NO_INDEX */
-  uint32_t count, gradients; /* entries of this request; the first `gradients` of them are gradients */
+  uint32_t count, gradients; /* entries of this request, and how many of them have SNAPSHOT_GRADIENT */
   uint32_t reason, flags;
   uint64_t list_ns; /* what the listing took on the training's thread */
   uint64_t pad1[7];

@@ -157,6 +157,7 @@ static struct spool_snapshot *make_snapshot(void) {
                               .gradients = 1,
                               .done = 2,
                               .torn_from = SNAPSHOT_WHOLE,
+                              .blobs = 1,
                               .reason = SNAPSHOT_EPOCH};
   struct snapshot_entry *e = (struct snapshot_entry *)(memory.bytes + SNAPSHOT_ENTRIES_OFFSET);
   struct snapshot_result *r = (struct snapshot_result *)(memory.bytes + SNAPSHOT_RESULTS_OFFSET(3));
