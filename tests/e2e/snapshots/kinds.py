@@ -142,7 +142,7 @@ def quantized():
     for snapshot in parts["odd"].snapshots:
         rows = snapshot.rows
         t.equal({k: r["attrs"].get("reason") for k, r in rows.items() if r["stats"] is None},
-                {"meta": "meta", "float8": "float8_e4m3fn", "lazy": "uninitialized"}, "reasons")
+                {"meta": "meta", "float8": "float8_e4m3fn", "lazy": "a UninitializedParameter"}, "reasons")
         t.equal((rows["meta"]["shape"], rows["meta"]["dtype"], rows["float8"]["dtype"]), ([3, 4], "float32", "float8_e4m3fn"), "shape and types")
         t.equal((rows["plain"]["stats"]["mean"], rows["last"]["stats"]["zero"]), (1, 2), "the others")
     t.equal(len(parts["odd"].snapshots), 2, "snapshots")
