@@ -3,7 +3,7 @@ import os
 import shutil
 import stat
 
-from harness import PYTHONS, Skip, python_label, test, test_each
+from harness import PYTHONS, Skip, python_label, stop_collectors, test, test_each
 
 each_python = test_each(PYTHONS, python_label)
 
@@ -176,7 +176,7 @@ print(len(done))
         out, err = private.private(t, [PYTHONS[0], "-c", body]).communicate(timeout=60)
         t.equal((out, err), ("1\n", ""), "output")
     finally:
-        private.stop_all(t)
+        stop_collectors(t.folder)
 
 
 @each_python
