@@ -15,9 +15,9 @@
 
 #include "clock.h"
 #include "fd.h"
+#include "folder.h"
 #include "glibc.h"
 #include "session.h"
-#include "spool.h"
 
 #define FOLDER "snapshots"
 #define ID_DIGITS 32u
@@ -223,11 +223,16 @@ int blob_open(uint64_t session, uint64_t span, uint64_t bytes) {
   }
   if (!blob.folder[0])
     return tell("no directory that can be named", -ENAMETOOLONG);
-  if (bytes > session_env.snapshot_max_bytes)
-    return tell("CIRRON_SNAPSHOT_MAX_BYTES, which is less than one snapshot,", -EFBIG);
+  if (bytes > session_env.snapshot_max_bytes) {
+    if (!env_told_of_output())
+      env_complain("raw tensors of snapshots are not written: one takes %llu bytes, all together may have %llu "
+                   "(CIRRON_SNAPSHOT_MAX_BYTES)",
+                   (unsigned long long)bytes, (unsigned long long)session_env.snapshot_max_bytes);
+    return -EFBIG;
+  }
   make_room(bytes);
   snprintf(path, sizeof path, "%s/%016llx%016llx", blob.folder, (unsigned long long)session, (unsigned long long)span);
-  int r = spool_make_folders(path);
+  int r = folder_make(path);
   int fd = r < 0 ? r : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (r == 0 && fd < 0)
     r = -errno;

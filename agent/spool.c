@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "glibc.h"
 
 #define LOOK_PART 16u        /* of the bound, written since the last look: others may have written as much */
@@ -31,22 +32,6 @@ int spool_init(struct spool *s, const char *folder, uint64_t max_bytes) {
   s->known = s->at = 0;
   s->is_known = false;
   return 0;
-}
-
-int spool_make_folders(const char *folder) {
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s", folder);
-  for (char *p = path + 1;; p++) {
-    char c = *p;
-    if (c && c != '/')
-      continue;
-    *p = '\0';
-    if (mkdir(path, 0777) != 0 && errno != EEXIST && errno != EISDIR && !(c && (errno == EROFS || errno == EACCES)))
-      return -errno;
-    *p = c;
-    if (!c)
-      return 0;
-  }
 }
 
 /* --- what is there --- */
@@ -150,7 +135,7 @@ static void remove_old(struct spool *s, const struct spool_batch *newest) {
 static int create(const struct spool *s, const char *path) {
   int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, fd = open(path, flags, 0666);
   if (fd < 0 && errno == ENOENT) {
-    int r = spool_make_folders(s->folder);
+    int r = folder_make(s->folder);
     if (r < 0)
       return r;
     fd = open(path, flags, 0666);

@@ -30,9 +30,6 @@ struct spool {
   struct spool_file oldest[SPOOL_OLDEST];
 };
 
-/* Makes a folder, and those around it that are not there. 0 or a negative errno. */
-int spool_make_folders(const char *folder);
-
 /* `folder`: relative ones are taken from the working directory of now. Nothing is made yet. 0 or a negative errno. */
 int spool_init(struct spool *spool, const char *folder, uint64_t max_bytes);
 

@@ -1,4 +1,4 @@
-// links: agent/snapshot_blob.c agent/spool.c agent/spool_json.c agent/spool_out.c agent/spool_snapshot.c agent/keep.c agent/keep_moves.c agent/fd.c agent/clock.c agent/env.c proto/tensor_stats.c proto/tensor_scalar.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
+// links: agent/snapshot_blob.c agent/folder.c agent/fd.c agent/clock.c agent/env.c
 /* Directories of raw tensors: where they are made, when, and which make way. */
 #include <setjmp.h>
 #include <stdarg.h>

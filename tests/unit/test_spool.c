@@ -1,4 +1,4 @@
-// links: agent/keep.c agent/keep_moves.c agent/spool.c agent/spool_json.c agent/spool_out.c agent/spool_snapshot.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
+// links: agent/keep.c agent/keep_moves.c agent/spool.c agent/folder.c agent/spool_json.c agent/spool_out.c agent/spool_snapshot.c proto/tensor_read.c proto/tensor_scalar.c proto/tensor_stats.c proto/tensor_stats_avx2.c proto/tensor_stats_avx512.c
 /* The spool's files: valid JSON whatever is in them, a bound on all of them together, and what happens where nothing can be written. */
 #include <setjmp.h>
 #include <stdarg.h>
