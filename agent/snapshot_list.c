@@ -1,8 +1,7 @@
 /* See snapshot_list.h.
  *
- * A model that is walked (snapshot_walk.h) tells by the same way later whether its tensors are still there. While somebody reads them
- * they are held, but no longer than the model lives: then they are looked at for the last time. Those of a model that lists them by
- * code of the script are held from the listing on.
+ * All tensors are held from the listing on, so that somebody can read them, but no longer than their model lives: then they are looked at
+ * for the last time.
  */
 #include "snapshot_list.h"
 
@@ -15,7 +14,9 @@
 #include "snapshot.h"
 #include "snapshot_area.h"
 #include "snapshot_models.h"
+#include "snapshot_pairs.h"
 #include "snapshot_sample.h"
+#include "snapshot_values.h"
 #include "snapshot_walk.h"
 
 #define MODELS_MAX 64u
@@ -24,7 +25,6 @@ struct model {
   PyObject *reference; /* weak, or NULL: an optimizer's tensors */
   uint32_t from, to;   /* its items */
   uint32_t done;       /* when it went: how many entries had been read by then; UINT32_MAX: it lives */
-  bool walked;
   char name[256];
 };
 
@@ -95,17 +95,11 @@ static void let_go_gradient(struct list_item *item) {
   drop(grad);
 }
 
-static void let_go_item(struct list_item *item, bool walked) {
+static void let_go_item(struct list_item *item) {
   PyObject *tensor = item->held ? item->tensor : NULL;
   let_go_gradient(item);
   item->held = false;
-  if (!walked)
-    item->tensor = NULL;
   drop(tensor);
-}
-
-static bool walked_item(const struct list_item *item) {
-  return list.models[item->model].walked;
 }
 
 void list_let_go_gradients(void) {
@@ -116,7 +110,7 @@ void list_let_go_gradients(void) {
 
 void list_let_go(void) {
   for (uint32_t i = 0; i < list.count; i++)
-    let_go_item(&list.items[i], walked_item(&list.items[i]));
+    let_go_item(&list.items[i]);
 }
 
 static void forget_models(void) {
@@ -153,14 +147,6 @@ static bool describe(struct list_item *item, const struct tensor_facts *facts, P
   item->dtype_name = text_add(facts->dtype_name);
   item->reason = text_add(facts->reason);
   return item->dims != UINT32_MAX;
-}
-
-/* What is no tensor of torch's, or an unusual one. */
-static void no_tensor(PyObject *object, struct tensor_facts *facts) {
-  memset(facts, 0, sizeof *facts);
-  facts->version = UINT64_MAX;
-  snprintf(facts->dtype_name, sizeof facts->dtype_name, "%s", "?");
-  snprintf(facts->reason, sizeof facts->reason, "a %.50s", py_class_name(object));
 }
 
 /* The tensor is where it was, and as it was as far as can be told quickly. */
@@ -203,126 +189,15 @@ static void ask_gradient(struct list_item *item, PyObject *tensor) {
     list.gradients--;
     return;
   }
-  if (!tensor_facts(grad, &item->odd->facts))
-    no_tensor(grad, &item->odd->facts);
+  values_facts(grad, &item->odd->facts);
   item->grad_address = item->odd->facts.address;
   item->grad_version = item->odd->facts.version;
 }
 
-/* --- arrays of other frameworks ------------------------------------------------------------------------------------------ */
-
-static bool array_item(PyObject *array, const char *name, int64_t *out, unsigned n, bool *good) {
-  PyObject *tuple = py.PyObject_GetAttrString(array, name);
-  *good = tuple && (void *)py_type(tuple) == py.PyTuple_Type && py.PyTuple_Size(tuple) == (Py_ssize_t)n;
-  for (unsigned i = 0; i < n && *good; i++) {
-    int overflow = 0;
-    out[i] = py.PyLong_AsLongLongAndOverflow(py.PyTuple_GetItem(tuple, i), &overflow);
-  }
-  py.PyErr_Clear();
-  drop(tuple);
-  return *good;
-}
-
-static int64_t number_of(PyObject *object, const char *name) {
-  PyObject *value = py.PyObject_GetAttrString(object, name);
-  int overflow = 0;
-  int64_t number = value ? py.PyLong_AsLongLongAndOverflow(value, &overflow) : -1;
-  py.PyErr_Clear();
-  drop(value);
-  return number;
-}
-
-/* numpy.asarray(object), which copies nothing where the framework's own memory can be looked at. */
-static PyObject *as_array(PyObject *object) {
-  PyObject *numpy = py_module("numpy");
-  PyObject *array = numpy ? py.PyObject_CallMethod(numpy, "asarray", "(O)", object) : NULL;
-  py.PyErr_Clear();
-  drop(numpy);
-  return array;
-}
-
-static void array_dtype(PyObject *array, struct tensor_facts *facts) {
-  PyObject *dtype = py.PyObject_GetAttrString(array, "dtype"), *name = dtype ? py.PyObject_GetAttrString(dtype, "name") : NULL;
-  Py_ssize_t len;
-  const char *text = name ? py.PyUnicode_AsUTF8AndSize(name, &len) : NULL;
-  for (unsigned i = TENSOR_NONE + 1; i < TENSOR_DTYPES && text; i++)
-    if (strcmp(text, tensor_dtype_name((enum tensor_dtype)i)) == 0)
-      facts->dtype = (enum tensor_dtype)i;
-  if (facts->dtype == TENSOR_NONE) {
-    snprintf(facts->dtype_name, sizeof facts->dtype_name, "%s", text ? text : "?");
-    snprintf(facts->reason, sizeof facts->reason, "%s", facts->dtype_name);
-  }
-  py.PyErr_Clear();
-  drop(name);
-  drop(dtype);
-}
-
-static bool array_address(PyObject *array, struct tensor_facts *facts) {
-  PyObject *interface = py.PyObject_GetAttrString(array, "__array_interface__");
-  PyObject *data = interface && (void *)py_type(interface) == py.PyDict_Type ? py_dict_get(interface, "data") : NULL;
-  int overflow = 0;
-  bool good = data && (void *)py_type(data) == py.PyTuple_Type && py.PyTuple_Size(data) == 2;
-  if (good)
-    facts->address = (uint64_t)py.PyLong_AsLongLongAndOverflow(py.PyTuple_GetItem(data, 0), &overflow);
-  py.PyErr_Clear();
-  drop(interface);
-  return good && !overflow;
-}
-
-/* Of an array of NumPy's. */
-static bool array_facts(PyObject *array, struct tensor_facts *facts) {
-  memset(facts, 0, sizeof *facts);
-  facts->version = UINT64_MAX;
-  int64_t ndim = number_of(array, "ndim"), item = number_of(array, "itemsize");
-  bool good = ndim >= 0 && ndim <= TENSOR_MAX_DIMS && item > 0;
-  good = good && array_item(array, "shape", facts->shape, (unsigned)ndim, &good) &&
-         array_item(array, "strides", facts->strides, (unsigned)ndim, &good) && array_address(array, facts);
-  if (!good)
-    return false;
-  facts->ndim = (uint8_t)ndim;
-  facts->elements = number_of(array, "size");
-  array_dtype(array, facts);
-  for (int64_t i = 0; i < ndim; i++) {
-    if (facts->strides[i] % item != 0)
-      return false; /* a field of a record */
-    facts->strides[i] /= item;
-  }
-  return true;
-}
-
-static bool facts_of(PyObject *object, struct tensor_facts *facts) {
-  if (tensor_facts(object, facts))
-    return true;
-  PyObject *array = as_array(object);
-  bool good = array && array_facts(array, facts);
-  drop(array);
-  if (good && !facts->reason[0]) /* what was seen may be a copy: it is asked again when it is read */
-    snprintf(facts->reason, sizeof facts->reason, "%s", "array");
-  return good;
-}
-
-static PyObject *values_of(PyObject *object, struct tensor_facts *facts) {
-  PyObject *values;
-  if (!tensor_is(object)) {
-    values = as_array(object);
-    if (values && array_facts(values, facts))
-      return values;
-  } else if (tensor_facts(object, facts) && !facts->reason[0]) {
-    py.Py_IncRef(object);
-    return object;
-  } else {
-    values = facts->dtype != TENSOR_NONE ? tensor_to_host(object) : NULL;
-    if (values && tensor_facts(values, facts) && !facts->reason[0]) {
-      facts->flags |= SNAPSHOT_COPY;
-      return values;
-    }
-  }
-  drop(values);
-  return NULL;
-}
+/* --- numbers that only this process can read ------------------------------------------------------------------------------ */
 
 PyObject *list_values(const struct list_item *item, bool gradient, struct tensor_facts *facts) {
-  PyObject *object = gradient ? item->grad : item->tensor;
+  PyObject *object = gradient ? item->grad : item->held ? item->tensor : NULL;
   if (!object)
     return NULL;
   py.Py_IncRef(object);
@@ -375,11 +250,11 @@ static uint64_t sample_gradient(const struct list_item *item) {
                          facts->contiguous ? NULL : facts->strides);
 }
 
-/* No tensor: another one is in its place. */
-static void look_at(struct list_item *item, PyObject *tensor) {
-  if (item->reason || (tensor && !tensor_is(tensor)))
+/* One that is held. Where the script has put another one in its place, it is still what it was. */
+static void look_at(struct list_item *item) {
+  if (item->reason || !tensor_is(item->tensor))
     return; /* not to be told */
-  item->torn = !tensor || !is_untouched(tensor, item->address, item->version) ||
+  item->torn = !is_untouched(item->tensor, item->address, item->version) ||
                (item->sampled && sample_item(item, item->address) != item->sample);
   py.PyErr_Clear();
 }
@@ -407,11 +282,11 @@ static PyObject *model_gone(PyObject *self, PyObject *reference) {
       if (snapshot_reads & SNAPSHOT_READS_GRADIENTS)
         look_at_gradient(&list.items[k]);
       if ((snapshot_reads & SNAPSHOT_READS_WEIGHTS) && list.items[k].held)
-        look_at(&list.items[k], list.items[k].tensor);
+        look_at(&list.items[k]);
     }
     tensor_heard(guard);
     for (uint32_t k = m->from; k < m->to && k < list.count; k++)
-      let_go_item(&list.items[k], m->walked);
+      let_go_item(&list.items[k]);
   }
   py.Py_IncRef(py._Py_NoneStruct);
   return py._Py_NoneStruct;
@@ -427,76 +302,6 @@ static PyObject *reference_to(PyObject *model) {
   return reference;
 }
 
-/* The (name, tensor) pairs of a model that is not to be walked, by its own code: a new list, or NULL. */
-static PyObject *pairs_of(PyObject *model) {
-  PyObject *pairs = NULL, *generator;
-  if ((void *)py_type(model) == py.PyList_Type) {
-    py.Py_IncRef(model);
-    return model;
-  }
-  if ((generator = py.PyObject_CallMethod(model, "named_parameters", NULL)))
-    pairs = py.PySequence_List(generator);
-  py.PyErr_Clear();
-  drop(generator);
-  return pairs;
-}
-
-/* Keras: (variable.path, variable.value) of model.weights. */
-static PyObject *pairs_of_weights(PyObject *model) {
-  PyObject *weights = py.PyObject_GetAttrString(model, "weights"), *variables = weights ? py.PySequence_List(weights) : NULL;
-  PyObject *pairs = variables ? py.PyList_New(0) : NULL;
-  for (Py_ssize_t i = 0; pairs && i < py.PyObject_Size(variables); i++) {
-    PyObject *variable = py.PyList_GetItem(variables, i), *name = py.PyObject_GetAttrString(variable, "path");
-    py.PyErr_Clear();
-    if (!name)
-      name = py.PyObject_GetAttrString(variable, "name");
-    PyObject *value = py.PyObject_GetAttrString(variable, "value");
-    if (value && py.PyCallable_Check(value)) { /* a method in Keras 2 */
-      PyObject *called = py.PyObject_CallFunctionObjArgs(value, NULL);
-      drop(value);
-      value = called;
-    }
-    PyObject *pair = name && value ? py.Py_BuildValue("(OO)", name, value) : NULL;
-    if (pair)
-      (void)py.PyList_Append(pairs, pair); /* without memory it is missing */
-    py.PyErr_Clear();
-    drop(pair);
-    drop(value);
-    drop(name);
-  }
-  py.PyErr_Clear();
-  drop(variables);
-  drop(weights);
-  return pairs;
-}
-
-static bool is_keras(PyObject *model) {
-  PyObject *module = py_module("keras"), *class = module ? py.PyObject_GetAttrString(module, "Model") : NULL;
-  bool is = class && (void *)py_type(class) != NULL && py.PyType_IsSubtype(py_type(class), py.PyType_Type) &&
-            py.PyType_IsSubtype(py_type(model), (PyTypeObject *)class);
-  py.PyErr_Clear();
-  drop(class);
-  drop(module);
-  return is;
-}
-
-static void add_pairs(struct walk *walk, PyObject *pairs, const char *prefix) {
-  char name[1024];
-  Py_ssize_t n = pairs ? py.PyObject_Size(pairs) : 0;
-  for (Py_ssize_t i = 0; i < n; i++) {
-    PyObject *pair = py.PyList_GetItem(pairs, i);
-    bool is = pair && (void *)py_type(pair) == py.PyTuple_Type && py.PyTuple_Size(pair) == 2;
-    PyObject *key = is ? py.PyTuple_GetItem(pair, 0) : NULL, *value = is ? py.PyTuple_GetItem(pair, 1) : NULL;
-    Py_ssize_t len = 0;
-    const char *text = key && (void *)py_type(key) == py.PyUnicode_Type ? py.PyUnicode_AsUTF8AndSize(key, &len) : NULL;
-    int put = snprintf(name, sizeof name, "%s%s", prefix, text ? text : "?");
-    walk_hash(walk, name);
-    if (value && value != py._Py_NoneStruct)
-      walk_add(walk, value, name, (size_t)put < sizeof name ? (size_t)put : sizeof name - 1);
-  }
-  py.PyErr_Clear();
-}
-
 /* Walks one model; a prefix where there are several. */
 static void add_model(struct walk *walk, struct model *m, PyObject *model) {
   char prefix[sizeof m->name + 2] = "";
@@ -505,13 +310,8 @@ static void add_model(struct walk *walk, struct model *m, PyObject *model) {
   m->from = walk->count;
   walk_hash(walk, m->name);
   walk_hash(walk, prefix);
-  bool keras = is_keras(model);
-  m->walked = !keras && walk_module(walk, model, prefix);
-  if (!m->walked) {
-    PyObject *pairs = keras ? pairs_of_weights(model) : pairs_of(model);
-    add_pairs(walk, pairs, prefix);
-    drop(pairs);
-  }
+  if (pairs_is_keras(model) || !walk_module(walk, model, prefix))
+    pairs_add(walk, model, prefix);
   m->to = walk->count;
   m->reference = (void *)py_type(model) == py.PyList_Type ? NULL : reference_to(model);
   m->done = UINT32_MAX;
@@ -584,8 +384,7 @@ static int ask(struct list_item *item, PyObject *tensor, bool known) {
     item->version = tensor_version(tensor);
   } else {
     list.is_new = true;
-    if (!facts_of(tensor, &facts))
-      no_tensor(tensor, &facts);
+    values_facts(tensor, &facts);
     if (!describe(item, &facts, tensor))
       return -ENOMEM;
   }
@@ -697,31 +496,6 @@ size_t list_area_text(void) {
 
 /* --- what became of it --------------------------------------------------------------------------------------------------- */
 
-/* Calls for each item whose model is not gone: with its tensor, or NULL where it is not there any more. */
-static void each(void (*visit)(struct list_item *item, PyObject *tensor)) {
-  struct walk walk;
-  walk_init(&walk, false);
-  for (uint32_t k = 0; k < list.model_count; k++) {
-    struct model *m = &list.models[k];
-    PyObject *model = m->reference ? py.PyObject_CallFunctionObjArgs(m->reference, NULL) : NULL;
-    uint32_t at = walk.count;
-    bool lives = model && model != py._Py_NoneStruct, walked = m->walked && lives && walk_module(&walk, model, "");
-    for (uint32_t i = m->from; i < m->to && (lives || !m->walked); i++, at++) {
-      struct list_item *item = &list.items[i];
-      if (m->walked) {
-        look_ahead(i);
-        visit(item, walked && at < walk.count && walk.found[at] == item->tensor ? item->tensor : NULL);
-      } else if (item->tensor) {
-        walk_add(&walk, item->tensor, "", 0); /* what a later model shares with it */
-        visit(item, item->tensor);
-      }
-    }
-    drop(model);
-  }
-  walk_fini(&walk);
-  py.PyErr_Clear();
-}
-
 void list_sample(void) {
   for (uint32_t i = 0; i < list.count; i++) {
     struct list_item *item = &list.items[i];
@@ -733,7 +507,11 @@ void list_sample(void) {
 
 void list_look_tensors(void) {
   PyObject *guard = tensor_unheard();
-  each(look_at);
+  for (uint32_t i = 0; i < list.count; i++) {
+    look_ahead(i);
+    if (list.items[i].held)
+      look_at(&list.items[i]);
+  }
   tensor_heard(guard);
 }
 
@@ -744,18 +522,15 @@ void list_look_gradients(void) {
   tensor_heard(guard);
 }
 
-static bool any_in_use;
-
-static void see_gradient(struct list_item *item, PyObject *tensor) {
-  PyObject *grad = item->grad && tensor && !any_in_use && tensor_is(tensor) ? tensor_grad(tensor) : NULL;
-  any_in_use = any_in_use || (grad && grad == item->grad);
-  drop(grad);
-}
-
 bool list_gradients_in_use(void) {
   PyObject *guard = tensor_unheard();
-  any_in_use = false;
-  each(see_gradient);
+  bool in_use = false;
+  for (uint32_t i = 0; i < list.count && !in_use; i++) {
+    const struct list_item *item = &list.items[i];
+    PyObject *grad = item->grad && item->held && tensor_is(item->tensor) ? tensor_grad(item->tensor) : NULL;
+    in_use = grad && grad == item->grad;
+    drop(grad);
+  }
   tensor_heard(guard);
-  return any_in_use;
+  return in_use;
 }

@@ -14,7 +14,7 @@ struct list_odd {
 };
 
 struct list_item {
-  PyObject *tensor; /* for comparison, and for use where it is known to live; owned where the model is not walked */
+  PyObject *tensor; /* owned while `held`; otherwise for comparison alone */
   PyObject *grad;   /* owned, or NULL */
   const void *type; /* of the tensor's class */
   const void *body; /* of the tensor, and what it was like; or NULL */
