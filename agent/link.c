@@ -27,15 +27,13 @@
 #include "cost.h"
 #include "env.h"
 #include "fd.h"
-#include "hello.h"
 #include "hot.h"
 #include "launch.h"
+#include "link_say.h"
 #include "link_socket.h"
-#include "pbwrite.h"
 #include "pump.h"
 #include "segment.h"
 #include "session.h"
-#include "snapshot_area.h"
 
 #define MS 1000000ull
 #define PERIOD_NS (100 * MS)        /* between looks at a living connection */
@@ -52,17 +50,6 @@
 #define GOODBYE_STEP_NS (5 * (long)MS)
 #define LAST_PASSES 64u
 #define GOODBYE_STALL_NS (300 * MS) /* who takes nothing of the last records for so long is no collector that works */
-
-enum { /* field numbers of proto/cirron.proto */
-       ENVELOPE_RING_ATTACH = 2,
-       ENVELOPE_GOODBYE = 3,
-       ENVELOPE_SNAPSHOT_AREA = 6,
-       ENVELOPE_SNAPSHOT_REQUEST = 7,
-       RING_ATTACH_NO = 1,
-       RING_ATTACH_CELLS = 2,
-       SNAPSHOT_AREA_BYTES = 1,
-       SNAPSHOT_REQUEST_NUMBER = 1
-};
 
 HOT_DATA _Atomic uint64_t link_due_ns;
 _Atomic uint64_t link_also_ns = UINT64_MAX;
@@ -86,23 +73,18 @@ static struct {
   unsigned failures;    /* attempts in a row that reached nobody */
   uint64_t launched_ns; /* a private collector was started then and may be about to listen; 0: none is */
   unsigned launches;
-  bool launch_refused;   /* it cannot be started here, whatever the time */
-  uint64_t next_ns;      /* when link_work is to be called next, */
-  uint64_t also_ns;      /* and link_due_ns where it was set for the sake of link_also; 0: it was not */
-  bool ended;            /* Goodbye was said */
-  bool by_messages;      /* as the Hello said */
-  bool goodbye_put;      /* it is in pump.c's buffer */
-  unsigned area;         /* generation of the snapshots' area that this connection has; 0: none */
-  uint64_t asked;        /* number of the last request that it was told of */
-  uint64_t taken;        /* bytes of messages that this connection has taken */
-  uint64_t most;         /* that any has since Goodbye is tried, */
-  uint64_t most_ns;      /* and since when */
-  sun_path private_path; /* of the private collector, once it was made */
+  bool launch_refused;            /* it cannot be started here, whatever the time */
+  uint64_t next_ns;               /* when link_work is to be called next, */
+  uint64_t also_ns;               /* and link_due_ns where it was set for the sake of link_also; 0: it was not */
+  bool ended;                     /* Goodbye was said */
+  bool by_messages;               /* as the Hello said */
+  bool goodbye_put;               /* it is in pump.c's buffer */
+  struct say_snapshots snapshots; /* what of them this connection has been told */
+  uint64_t taken;                 /* bytes of messages that this connection has taken */
+  uint64_t most;                  /* that any has since Goodbye is tried, */
+  uint64_t most_ns;               /* and since when */
+  sun_path private_path;          /* of the private collector, once it was made */
 } state = {.socket = {.fd = -1}};
-
-/* The Hello with its length in front, encoded once a session: the environment is not read again while threads may change it. */
-static uint8_t hello[LINK_PREFIX_BYTES + LINK_MAX_MESSAGE];
-static size_t hello_len;
 
 static bool take(void) {
   return !atomic_flag_test_and_set_explicit(&busy, memory_order_acquire);
@@ -110,28 +92,6 @@ static bool take(void) {
 
 static void give(void) {
   atomic_flag_clear_explicit(&busy, memory_order_release);
-}
-
-/* Messages. */
-
-static size_t seal_message(uint8_t *message, size_t body) {
-  for (unsigned i = 0; i < LINK_PREFIX_BYTES; i++)
-    message[i] = (uint8_t)(body >> 8 * i);
-  return LINK_PREFIX_BYTES + body;
-}
-
-static int send_hello(void) {
-  struct pbwrite pb;
-  static bool said;
-  if (hello_len == 0 || said != session_get()->by_messages) {
-    said = session_get()->by_messages;
-    pbwrite_init(&pb, hello + LINK_PREFIX_BYTES, LINK_MAX_MESSAGE);
-    hello_write(&pb, session_get());
-    if (pbwrite_len(&pb) == 0)
-      return -EMSGSIZE;
-    hello_len = seal_message(hello, pbwrite_len(&pb));
-  }
-  return link_socket_send(&state.socket, hello, hello_len, session_get()->by_messages ? -1 : segment_fd());
 }
 
 /* Empties pump.c's buffer. -EAGAIN: the rest later. */
@@ -150,67 +110,13 @@ static int send_pending(void) {
   return 0;
 }
 
-static int send_attach(const struct ring *ring) {
-  uint8_t message[LINK_PREFIX_BYTES + 32];
-  struct pbwrite pb;
-  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
-  size_t begin = pbwrite_begin(&pb, ENVELOPE_RING_ATTACH);
-  pbwrite_uint(&pb, RING_ATTACH_NO, ring->ring_no);
-  pbwrite_uint(&pb, RING_ATTACH_CELLS, (uint64_t)ring->mask + 1);
-  pbwrite_end(&pb, begin);
-  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), ring->fd);
-}
-
-static int send_one(unsigned envelope, unsigned field, uint64_t value, int fd) {
-  uint8_t message[LINK_PREFIX_BYTES + 32];
-  struct pbwrite pb;
-  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
-  size_t begin = pbwrite_begin(&pb, envelope);
-  pbwrite_uint(&pb, field, value);
-  pbwrite_end(&pb, begin);
-  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), fd);
-}
-
-/* Is there a request for a snapshot that this connection does not know of? */
-static bool snapshot_waits(void) {
-  struct snapshot_asked asked;
-  return !session_get()->by_messages && snapshot_area_asked(state.asked, &asked) && asked.fd >= 0;
-}
-
-/* Each such request, and the area in which it lies. One whose area has lost its descriptor is passed over. */
-static int send_snapshots(void) {
-  struct snapshot_asked asked;
-  int r = 0;
-  while (r == 0 && !session_get()->by_messages && snapshot_area_asked(state.asked, &asked)) {
-    if (asked.fd >= 0 && state.area != asked.generation) {
-      r = send_one(ENVELOPE_SNAPSHOT_AREA, SNAPSHOT_AREA_BYTES, asked.area->bytes, asked.fd);
-      state.area = r == 0 ? asked.generation : state.area;
-    }
-    if (r == 0 && asked.fd >= 0)
-      r = send_one(ENVELOPE_SNAPSHOT_REQUEST, SNAPSHOT_REQUEST_NUMBER, asked.area->number,
-                   asked.area->flags & SNAPSHOT_BLOBS ? asked.folder : -1);
-    if (r == 0)
-      state.asked = asked.area->number;
-  }
-  return r;
-}
-
-static int send_goodbye(void) {
-  uint8_t message[LINK_PREFIX_BYTES + 8];
-  struct pbwrite pb;
-  pbwrite_init(&pb, message + LINK_PREFIX_BYTES, sizeof(message) - LINK_PREFIX_BYTES);
-  pbwrite_end(&pb, pbwrite_begin(&pb, ENVELOPE_GOODBYE)); /* reason 0 */
-  return link_socket_send(&state.socket, message, seal_message(message, pbwrite_len(&pb)), -1);
-}
-
 /* The connection. */
 
 static void disconnect(void) {
   fd_drop(&state.socket);
   for (struct ring *ring = session_rings(); ring; ring = ring->next)
     ring->attached = false;
-  state.area = 0;
-  state.asked = 0;
+  state.snapshots = (struct say_snapshots){0};
 }
 
 /* Errors of a send that its descriptor is to blame for. */
@@ -231,11 +137,11 @@ static int try_path(const char *path, uint64_t now_ns) {
   int r = link_socket_connect(path, &state.socket);
   if (r < 0)
     return r;
-  r = send_hello();
+  r = say_hello(&state.socket);
   if (passing_refused(r) && !state.connected_ns && !session_get()->by_messages) {
     env_debug("descriptors cannot be passed to %s (error %d): records are sent as messages", path, -r);
     session_go_by_messages();
-    r = send_hello();
+    r = say_hello(&state.socket);
   }
   if (r < 0) {
     env_debug("%s: no Hello: error %d", path, -r);
@@ -393,7 +299,7 @@ static int attach_rings(bool last) {
   for (struct ring *ring = session_rings(); ring; ring = ring->next) {
     if (ring->attached || !ring_ready(ring, last))
       continue;
-    int r = send_attach(ring);
+    int r = say_ring(&state.socket, ring);
     if (r == -EAGAIN)
       return r;
     if (r < 0) {
@@ -413,7 +319,7 @@ static int hand_over(bool last) {
   int r = attach_rings(last);
   if (r < 0)
     return r;
-  r = send_snapshots();
+  r = say_snapshots(&state.socket, &state.snapshots);
   if (r < 0 && r != -EAGAIN) {
     env_debug("the connection broke: error %d", -r);
     disconnect();
@@ -474,7 +380,7 @@ static bool all_is_well(void) {
               !session_get()->by_messages;
   for (struct ring *ring = session_rings(); ring && well; ring = ring->next)
     well = ring->attached;
-  well = well && !snapshot_waits();
+  well = well && !say_snapshots_wait(&state.snapshots);
   state.unasked = well ? state.unasked + 1 : 0;
   return well;
 }
@@ -602,7 +508,7 @@ static int try_goodbye(uint64_t now_ns) {
     return state.launched_ns ? -EAGAIN : 0;
   int r = session_get()->by_messages ? send_records(ALL_AND_GOODBYE) : hand_over(true);
   if (r == 0 && !session_get()->by_messages)
-    r = send_goodbye();
+    r = say_goodbye(&state.socket);
   if (r == -EAGAIN)
     return r;
   if (r < 0 && state.socket.fd < 0)
@@ -647,7 +553,7 @@ void link_forget(void) {
   fd_drop(&state.socket);
   memset(&state, 0, sizeof(state));
   state.socket.fd = -1;
-  hello_len = 0;
+  say_forget();
   pump_restart();
   atomic_store_explicit(&blocked, false, memory_order_relaxed);
   atomic_store(&stalled_at, UINT64_MAX);

@@ -141,7 +141,7 @@ static int on_area(struct conn *c, const Cirron__SnapshotArea *area) {
 static int on_request(struct conn *c, const Cirron__SnapshotRequest *request) {
   if (!c->session || c->session->phase != SESSION_LIVE || c->session->by_messages)
     return -EPROTO;
-  int err = snapshots_request(c->session, request->number, snapshots_with_folder(c->session) ? take_fd(c) : -1);
+  int err = snapshots_request(c->session, request->number, request->folder ? take_fd(c) : -1);
   c->all->roster->notify(c->all->roster->notify_arg, false);
   return err;
 }

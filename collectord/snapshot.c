@@ -39,11 +39,6 @@ int snapshots_area(struct session *session, int fd, uint64_t bytes) {
   return 0;
 }
 
-bool snapshots_with_folder(const struct session *session) {
-  const struct area *area = session->snapshots.area;
-  return area && __atomic_load_n(&area_head(area)->flags, __ATOMIC_RELAXED) & SNAPSHOT_BLOBS;
-}
-
 static void append(struct snapshots *all, struct pass *p) {
   struct pass **last = &all->first;
   while (*last)

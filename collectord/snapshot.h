@@ -34,8 +34,6 @@ struct snapshots {
 /* Messages. Descriptors stay the caller's, but the folder is the session's from the call on. -EPROTO, -EPERM, -EMSGSIZE: cannot be
  * right; -ENOMEM. */
 int snapshots_area(struct session *session, int fd, uint64_t bytes);
-/* Does the request that lies in the area come with a folder? */
-bool snapshots_with_folder(const struct session *session);
 int snapshots_request(struct session *session, uint64_t number, int folder);
 int snapshots_sent(struct session *session, const Cirron__SnapshotSent *sent);
 

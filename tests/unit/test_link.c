@@ -1,4 +1,4 @@
-// links: agent/link.c agent/link_socket.c agent/pump.c agent/pump_snapshot.c agent/snapshot_area.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c agent/clock.c
+// links: agent/link.c agent/link_say.c agent/link_socket.c agent/pump.c agent/pump_snapshot.c agent/snapshot_area.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c agent/clock.c
 /* The control connection: what is sent, with which descriptors, and what happens when either side lets go. */
 #include <errno.h>
 #include <fcntl.h>

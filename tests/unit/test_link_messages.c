@@ -1,4 +1,4 @@
-// links: agent/link.c agent/link_socket.c agent/pump.c agent/pump_snapshot.c agent/snapshot_area.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c agent/clock.c
+// links: agent/link.c agent/link_say.c agent/link_socket.c agent/pump.c agent/pump_snapshot.c agent/snapshot_area.c agent/pack.c agent/hello.c agent/pbwrite.c agent/fd.c agent/segment.c agent/ring_writer.c agent/env.c agent/cost.c agent/clock.c
 /* The control connection where no memory is shared: what follows the Hello, what happens when the socket is full or breaks, and how
  * one comes to send messages where descriptors cannot be passed. What the messages say is test_pump.c's. */
 #include <setjmp.h>

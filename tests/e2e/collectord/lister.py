@@ -95,7 +95,7 @@ class Lister(player.Player):
 
     def say_request(self, folder=None):
         fds = [] if folder is None else [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
-        self.send(field_bytes(7, field_int(1, self.area.word(NUMBER))), *fds)
+        self.send(field_bytes(7, field_int(1, self.area.word(NUMBER)) + (field_int(2, 1) if fds else b"")), *fds)
         for fd in fds:
             os.close(fd)
 
