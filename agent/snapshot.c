@@ -3,33 +3,30 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "clock.h"
 #include "cost.h"
 #include "link.h"
 #include "loop.h"
-#include "observe.h"
 #include "segment.h"
 #include "session.h"
 #include "sink.h"
 #include "snapshot_area.h"
 #include "snapshot_blob.h"
+#include "snapshot_entries.h"
 #include "snapshot_list.h"
 #include "snapshot_models.h"
 #include "snapshot_own.h"
+#include "snapshot_zero.h"
 #include "spool_snapshot.h"
 
 #define MS 1000000ull
-#define MODELS_NAMED 64u
 /* Reading here what takes less than this costs the training less than waiting for somebody to be woken and to read it. */
 #define OWN_NS 300000u
 #define OWN_BYTES_A_NS 8u   /* what is read here in a nanosecond, */
 #define OWN_TENSOR_NS 300u  /* and what each tensor takes besides */
 #define DEAR_NS 1000000000u /* when so much was spent on them, and more than */
 #define DEAR_PART 50u       /* this part of the session, the next epoch is left out */
-#define GRADIENT_SUFFIX ".grad"
-#define NAME_ROOM 1280 /* a name that is cut, and the suffix */
 
 HOT_DATA unsigned snapshot_reads;
 HOT_DATA bool snapshot_due;
@@ -43,71 +40,22 @@ struct due {
 static struct {
   enum env_snapshots mode;
   double sample_rate;
-  bool busy;            /* listing or waiting: code of the script may come back here */
-  bool refused;         /* this session's tensors cannot be read from outside */
-  bool at_exit;         /* Python will call us before it ends */
-  bool meanwhile;       /* zero_grad is observed */
-  bool lets_go;         /* zero_grad() drops gradients, it does not fill them */
-  bool gradients_first; /* in the present request */
-  bool raw;             /* the one that is due has raw tensors */
-  bool in_place;        /* gradients are changed where they are: they are read first, otherwise last */
+  bool busy;     /* listing or waiting: code of the script may come back here */
+  bool refused;  /* this session's tensors cannot be read from outside */
+  bool at_exit;  /* Python will call us before it ends */
+  bool raw;      /* the one that is due has raw tensors */
+  bool in_place; /* gradients are changed where they are: they are read first, otherwise last */
   struct due due;
   bool spool_waits;       /* the spool has not got the present one yet */
   uint64_t last_epoch;    /* span of the last one that was taken */
   uint64_t number;        /* of the last request */
   uint32_t torn;          /* entries of it */
   uint64_t steps, wanted; /* updates seen; what the segment said last */
-  uint32_t at_model[MODELS_NAMED];
   struct snapshot_counts counts;
 } snap;
 
 struct snapshot_counts snapshot_counts(void) {
   return snap.counts;
-}
-
-/* --- zero_grad, while it matters ----------------------------------------------------------------------------------------- */
-
-/* A gradient that is let go of is no matter: we hold it. One that is filled with zeros is. */
-static bool zero_enter(struct observe_call *call) {
-  static PyObject *name;
-  if (!name)
-    name = py.PyUnicode_InternFromString("set_to_none");
-  PyObject *given = observe_arg(call, 1, name);
-  if (given ? given != py._Py_TrueStruct : !snap.lets_go) {
-    snap.in_place = true;
-    snapshot_fence(SNAPSHOT_READS_GRADIENTS);
-  }
-  return false;
-}
-
-static const struct probe meanwhile[] = {
-    {.module = "torch.optim.optimizer", .qualname = "Optimizer.zero_grad", .direct = true, .enter = zero_enter},
-    {.module = "torch.nn.modules.module", .qualname = "Module.zero_grad", .direct = true, .enter = zero_enter},
-};
-
-/* Does zero_grad() let go of gradients where nothing is said? From PyTorch 2.0 on. */
-static bool lets_go(void) {
-  PyObject *module = py_module("torch.optim.optimizer"),
-           *class = module ? py.PyObject_GetAttrString(module, "Optimizer") : NULL;
-  PyObject *function = class ? py.PyObject_GetAttrString(class, "zero_grad") : NULL;
-  PyObject *defaults = function ? py.PyObject_GetAttrString(function, "__defaults__") : NULL;
-  bool is = defaults && (void *)py_type(defaults) == py.PyTuple_Type && py.PyTuple_Size(defaults) == 1 &&
-            py.PyTuple_GetItem(defaults, 0) == py._Py_TrueStruct;
-  PyObject *owned[] = {defaults, function, class, module};
-  for (unsigned i = 0; i < 4; i++)
-    if (owned[i])
-      py.Py_DecRef(owned[i]);
-  py.PyErr_Clear();
-  return is;
-}
-
-static void observe_zero(bool on) {
-  if (snap.meanwhile == on)
-    return;
-  snap.meanwhile = on;
-  snap.lets_go = lets_go();
-  for (unsigned i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++)
-    observe_meanwhile(&meanwhile[i], on);
 }
 
 /* --- what is due --------------------------------------------------------------------------------------------------------- */
@@ -137,125 +85,7 @@ static void stepped(const struct span *step) {
   snapshot_due = true;
 }
 
-/* --- the request --------------------------------------------------------------------------------------------------------- */
-
-static const char *area_name_of(const struct list_item *item, char *room, bool gradient, size_t *len) {
-  size_t n = item->name_len < SNAPSHOT_NAME_MAX ? item->name_len : SNAPSHOT_NAME_MAX;
-  memcpy(room, list_text() + item->name, n);
-  if (gradient) {
-    memcpy(room + n, GRADIENT_SUFFIX, sizeof GRADIENT_SUFFIX - 1);
-    n += sizeof GRADIENT_SUFFIX - 1;
-  }
-  *len = n;
-  return room;
-}
-
-static uint32_t put_text(uint32_t at) {
-  return at ? snapshot_area_put_name(list_text() + at, strlen(list_text() + at)) : 0;
-}
-
-/* Names and shapes of all, which stay from one request to the next. */
-static void write_text(struct list_item *items, uint32_t count) {
-  char room[NAME_ROOM];
-  size_t len;
-  for (uint32_t m = 0; m < list_models(); m++)
-    snap.at_model[m] = snapshot_area_put_name(list_model(m), strlen(list_model(m)));
-  for (uint32_t i = 0; i < count; i++) {
-    struct list_item *item = &items[i];
-    const char *name = area_name_of(item, room, false, &len);
-    item->at_name = snapshot_area_put_name(name, len);
-    name = area_name_of(item, room, true, &len);
-    item->at_grad = snapshot_area_put_name(name, len);
-    item->at_shape = snapshot_area_put_dims(list_dims() + item->dims, item->ndim);
-    item->at_strides =
-        item->contiguous ? SNAPSHOT_CONTIGUOUS : snapshot_area_put_dims(list_dims() + item->dims + item->ndim, item->ndim);
-    item->at_dtype_name = put_text(item->dtype_name);
-    item->at_reason = put_text(item->reason);
-  }
-  snapshot_area_text_keep();
-}
-
-static struct snapshot_entry entry_of(const struct list_item *item) {
-  return (struct snapshot_entry){
-      .address = item->address,
-      .name = item->at_name,
-      .shape = item->at_shape,
-      .strides = item->at_strides,
-      .model = snap.at_model[item->model],
-      .reason = item->at_reason,
-      .dtype_name = item->at_dtype_name,
-      .dtype = item->dtype,
-      .ndim = item->ndim,
-      .flags = item->flags,
-  };
-}
-
-static struct snapshot_entry gradient_entry(const struct list_item *item) {
-  struct snapshot_entry entry = entry_of(item);
-  entry.name = item->at_grad;
-  entry.address = item->grad_address;
-  entry.flags |= SNAPSHOT_GRADIENT;
-  if (!item->odd)
-    return entry;
-  const struct tensor_facts *facts = &item->odd->facts;
-  entry.shape = snapshot_area_put_dims(facts->shape, facts->ndim);
-  entry.strides = facts->contiguous ? SNAPSHOT_CONTIGUOUS : snapshot_area_put_dims(facts->strides, facts->ndim);
-  entry.dtype = (uint8_t)facts->dtype;
-  entry.ndim = facts->ndim;
-  entry.flags = facts->flags | SNAPSHOT_GRADIENT;
-  entry.reason = facts->reason[0] ? snapshot_area_put_name(facts->reason, strlen(facts->reason)) : 0;
-  entry.dtype_name = facts->dtype_name[0] ? snapshot_area_put_name(facts->dtype_name, strlen(facts->dtype_name)) : 0;
-  return entry;
-}
-
-/* Where the entries of a kind are, in the order in which they are read. */
-struct half {
-  uint32_t from, to;
-};
-
-static struct half half_of(const struct snapshot_area *area, unsigned what) {
-  uint32_t weights = area->count - area->gradients, first = snap.gradients_first ? area->gradients : weights;
-  bool is_first = (what == SNAPSHOT_READS_GRADIENTS) == snap.gradients_first;
-  return is_first ? (struct half){0, first} : (struct half){first, area->count};
-}
-
-static uint32_t write_kind(const struct list_item *items, uint32_t count, bool gradients, uint32_t n) {
-  struct snapshot_entry *to = snapshot_area_entries();
-  for (uint32_t i = 0; i < count; i++)
-    if (!gradients)
-      to[n++] = entry_of(&items[i]);
-    else if (items[i].has_grad)
-      to[n++] = gradient_entry(&items[i]);
-  return n;
-}
-
-/* Returns how many. */
-static uint32_t write_entries(const struct list_item *items, uint32_t count) {
-  snap.gradients_first = snap.in_place;
-  uint32_t n = write_kind(items, count, snap.gradients_first, 0);
-  return write_kind(items, count, !snap.gradients_first, n);
-}
-
 /* --- its end ------------------------------------------------------------------------------------------------------------- */
-
-/* Of this kind: what was changed while it was read, was not read in time, or belongs to a model that went before it was. */
-static void flag_torn(const struct snapshot_area *area, unsigned what, uint32_t done) {
-  struct snapshot_entry *entries = snapshot_area_entries();
-  struct half half = half_of(area, what);
-  uint32_t count, unused, at = half.from;
-  const struct list_item *items = list_items(&count, &unused);
-  bool gradients = what == SNAPSHOT_READS_GRADIENTS;
-  for (uint32_t i = 0; i < count && at < half.to; i++) {
-    if (gradients && !items[i].has_grad)
-      continue;
-    bool torn = (gradients ? items[i].grad_torn : items[i].torn) || at >= done || at >= list_model_done(items[i].model);
-    if (torn) {
-      entries[at].flags |= SNAPSHOT_TORN;
-      snap.torn++;
-    }
-    at++;
-  }
-}
 
 static bool is_read(const struct snapshot_area *area) {
   return __atomic_load_n(&area->finished, __ATOMIC_ACQUIRE) == area->number;
@@ -291,11 +121,11 @@ static void settle(struct snapshot_area *area) {
 static void settle_half(struct snapshot_area *area, unsigned what, uint32_t done) {
   if (what == SNAPSHOT_READS_GRADIENTS) {
     list_look_gradients();
-    observe_zero(false);
+    zero_observe(NULL);
   } else {
     list_look_tensors();
   }
-  flag_torn(area, what, done);
+  snap.torn += entries_flag_torn(area, what, done);
   if (what == SNAPSHOT_READS_GRADIENTS)
     list_let_go_gradients();
   snapshot_reads &= ~what;
@@ -350,7 +180,7 @@ static bool wait_half(unsigned what) {
   uint32_t done;
   if (!(snapshot_reads & what))
     return true;
-  uint32_t want = half_of(area, what).to;
+  uint32_t want = entries_half(area, what).to;
   if (!wait_for(area, want) || !conclude(area, want, &done))
     return false;
   settle_half(area, what, done);
@@ -397,6 +227,12 @@ void snapshot_wait_to_add(void) {
   snap.in_place |= in_use;
   if (in_use)
     snapshot_wait(SNAPSHOT_READS_GRADIENTS);
+}
+
+/* They are changed where they are, while they are read. */
+static void gradients_filled(void) {
+  snap.in_place = true;
+  snapshot_fence(SNAPSHOT_READS_GRADIENTS);
 }
 
 /* --- taking it ----------------------------------------------------------------------------------------------------------- */
@@ -531,8 +367,8 @@ static void take(const struct due *due) {
   struct snapshot_area *area = snapshot_area_get();
   snapshot_area_text_begin();
   if (r > 0)
-    write_text(items, count);
-  uint32_t entries = write_entries(items, count);
+    entries_text(items, count);
+  uint32_t entries = entries_write(items, count, snap.in_place);
   write_request(area, due, entries, gradients, began, open_blobs(due, items, count));
   snap.counts.taken++;
   snap.counts.tensors += entries;
@@ -544,12 +380,12 @@ static void take(const struct due *due) {
     if (!own_read(0))
       return;
     snapshot_reads = 0;
-    flag_torn(area, SNAPSHOT_READS_GRADIENTS, area->count);
-    flag_torn(area, SNAPSHOT_READS_WEIGHTS, area->count);
+    snap.torn += entries_flag_torn(area, SNAPSHOT_READS_GRADIENTS, area->count);
+    snap.torn += entries_flag_torn(area, SNAPSHOT_READS_WEIGHTS, area->count);
     settle(area);
     snap.counts.own_ns += area->read_ns;
   } else {
-    observe_zero(gradients > 0);
+    zero_observe(gradients ? gradients_filled : NULL);
   }
   register_exit();
   link_snapshot();
